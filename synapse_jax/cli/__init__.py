@@ -1,0 +1,1 @@
+"""The command line: flags become profiles, and the Python API does the rest."""

@@ -1,0 +1,170 @@
+"""Flags of a command: one absl FlagValues each, and the groups that commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from absl import flags
+
+from synapse_jax.errors import InputError
+from synapse_jax.spec.runtime import RuntimeProfile
+
+Define = Callable[[flags.FlagValues], None]
+
+
+class HelpRequest(Exception):
+    """Help was asked for; `text` is what to print."""
+
+    def __init__(self, text: str):
+        super().__init__(text)
+        self.text = text
+
+
+class CommandFlags:
+    """The flags of one command.
+
+    Dashes and underscores are the same in names. A flag of another command is an error.
+    """
+
+    def __init__(self, command: str, summary: str, define: Define):
+        self._command, self._summary = command, summary
+        self.values = flags.FlagValues()
+        define(self.values)
+        flags.DEFINE_bool("debug", False, "Show the traceback of an error.", flag_values=self.values)
+
+    def parse(self, argv: Sequence[str]) -> None:
+        """Parses arguments.
+
+        Raises:
+            HelpRequest: `--help` or `-h` is among them.
+            InputError: an unknown flag, a bad value, or a word that is no flag.
+        """
+        arguments = self._with_underscores(list(argv))
+        try:
+            rest = self.values([self._command, *arguments])[1:]
+        except flags.Error as error:
+            raise InputError(f"{self._command}: {self._with_dashes(str(error))}") from None
+        if rest:
+            raise InputError(
+                f"{self._command}: {rest[0]!r} is not a flag; values belong to flags, as in --prompt 'text'"
+            )
+
+    def _with_underscores(self, argv: list[str]) -> list[str]:
+        """Names with underscores, as absl wants them; values are left alone."""
+        out, index = [], 0
+        while index < len(argv):
+            word = argv[index]
+            index += 1
+            if word in ("--help", "-h", "-help"):
+                raise HelpRequest(self._help())
+            if not word.startswith("--") or word == "--":
+                out.append(word)
+                continue
+            name, equals, value = word[2:].partition("=")
+            name = name.replace("-", "_")
+            if name.startswith("no_") and name[3:] in self.values and self.values[name[3:]].boolean:
+                name = f"no{name[3:]}"
+            out.append(f"--{name}{equals}{value}")
+            takes_next = not equals and name in self.values and not self.values[name].boolean
+            if takes_next and index < len(argv):
+                out.append(argv[index])
+                index += 1
+        return out
+
+    def _with_dashes(self, message: str) -> str:
+        first = message.splitlines()[0]
+        for name in sorted(self.values, key=len, reverse=True):
+            first = first.replace(f"--{name}", f"--{name.replace('_', '-')}")
+        return first
+
+    def _help(self) -> str:
+        lines = [f"synapse {self._command}: {self._summary}", ""]
+        for name in self.values:
+            flag = self.values[name]
+            default = "" if flag.default is None or flag.boolean else f" (default {flag.default})"
+            choices = getattr(flag.parser, "enum_values", None)
+            value = "" if flag.boolean else f" {'|'.join(choices) if choices else flag.flag_type().upper()}"
+            lines.append(f"  --{name.replace('_', '-')}{value}\n      {flag.help}{default}")
+        return "\n".join(lines)
+
+
+def define_model(values: flags.FlagValues) -> None:
+    """`--model`: every command that opens a file."""
+    flags.DEFINE_string(
+        "model",
+        "smollm2-135m-instruct",
+        "A .gguf file, or a catalog name that is fetched once.",
+        flag_values=values,
+    )
+
+
+def define_runtime(values: flags.FlagValues, *, context: int | None) -> None:
+    """Flags that become a RuntimeProfile."""
+    what = "the model's whole window" if context is None else "the protocol's"
+    flags.DEFINE_integer(
+        "context",
+        context,
+        f"Positions a sequence may have; by default {what}.",
+        lower_bound=1,
+        flag_values=values,
+    )
+    flags.DEFINE_enum(
+        "precision", "f32", ["f32", "bf16"], "Type of weights and matmul inputs.", flag_values=values
+    )
+    flags.DEFINE_integer(
+        "page_size", 256, "Positions a page of the KV cache.", lower_bound=1, flag_values=values
+    )
+    flags.DEFINE_string(
+        "device", "auto", "auto, or cpu, gpu, tpu or metal with an optional :index.", flag_values=values
+    )
+
+
+def define_output(values: flags.FlagValues) -> None:
+    """Flags for where results go."""
+    flags.DEFINE_bool(
+        "json", False, "Print the record as one JSON object instead of a table.", flag_values=values
+    )
+    flags.DEFINE_string("output", None, "Write the record to this file.", flag_values=values)
+
+
+def define_progress(values: flags.FlagValues) -> None:
+    """`--progress`: every command that can take long."""
+    flags.DEFINE_enum(
+        "progress",
+        "auto",
+        ["auto", "bar", "lines", "none"],
+        "Progress on standard error; auto is a bar on a terminal and lines elsewhere.",
+        flag_values=values,
+    )
+
+
+def define_tokens(values: flags.FlagValues) -> None:
+    """Token IDs as input."""
+    flags.DEFINE_string(
+        "tokens",
+        None,
+        "Token IDs: decimal, separated by white space or commas, or a JSON array.",
+        flag_values=values,
+    )
+    flags.DEFINE_string("tokens_file", None, "A file of token IDs in the same form.", flag_values=values)
+
+
+def profile_from(values: flags.FlagValues) -> RuntimeProfile:
+    """The runtime profile that the flags of `define_runtime` ask for."""
+    return RuntimeProfile(
+        context=values.context, precision=values.precision, page_size=values.page_size, device=values.device
+    )
+
+
+def choose_one(values: flags.FlagValues, names: Sequence[str]) -> str:
+    """The one flag of a group that is given.
+
+    Raises:
+        InputError: none or several are.
+    """
+    given = [name for name in names if values[name].value is not None]
+    if len(given) == 1:
+        return given[0]
+    shown = ", ".join(f"--{name.replace('_', '-')}" for name in names)
+    what = "none is" if not given else f"{' and '.join('--' + name.replace('_', '-') for name in given)} are"
+    raise InputError(f"exactly one of {shown} is needed, {what} given")

@@ -1,0 +1,96 @@
+"""`synapse generate`."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+from absl import flags
+
+from synapse_jax.cli import flags as shared
+from synapse_jax.cli.inputs import open_model, read_input
+from synapse_jax.cli.output import emit, optional_file
+from synapse_jax.cli.progress import Progress, say
+from synapse_jax.errors import InputError
+from synapse_jax.spec.runtime import resolve
+
+
+def define(values: flags.FlagValues) -> None:
+    """Flags of the command."""
+    shared.define_model(values)
+    flags.DEFINE_string("prompt", None, "The prompt.", flag_values=values)
+    flags.DEFINE_string(
+        "prompt_file", None, "A UTF-8 file that is the prompt, every byte of it.", flag_values=values
+    )
+    shared.define_tokens(values)
+    flags.DEFINE_integer(
+        "max_new_tokens",
+        128,
+        "Most tokens to add; 0 evaluates the prompt only.",
+        lower_bound=0,
+        flag_values=values,
+    )
+    shared.define_runtime(values, context=None)
+    shared.define_progress(values)
+    shared.define_output(values)
+
+
+def run(values: flags.FlagValues) -> int:
+    """Continues the prompt greedily and prints the text."""
+    source = shared.choose_one(values, ("prompt", "prompt_file", "tokens", "tokens_file"))
+    profile = shared.profile_from(values)
+    with optional_file(values.output) as output, open_model(values) as model:
+        prompt = read_input(values, source, model)
+        if not prompt.ids:
+            raise InputError(
+                f"--{source.replace('_', '-')} is empty and the vocabulary adds no BOS: nothing to continue"
+            )
+        tokenizer = model.tokenizer
+        # jax starts here: bad input is refused before that.
+        from synapse_jax.evals import record as records
+        from synapse_jax.runtime.plan import positions_needed
+        from synapse_jax.runtime.session import Session
+
+        resolved = resolve(profile, model.spec)
+        assert resolved.context is not None
+        positions_needed(len(prompt.ids), values.max_new_tokens, resolved.context)
+        session = Session(
+            model,
+            profile,
+            ready=[("step", 32), ("decode", 1)],
+            log=say(values.progress),
+            progress=Progress(values.progress, "weights", "tensors"),
+        )
+        compiled_before, started = session.compile_s, time.perf_counter()
+        progress = Progress(values.progress, "generate", "tokens")
+        generation = session.generate(prompt.ids, values.max_new_tokens, progress=progress)
+        progress.close()
+        late = session.compile_s - compiled_before
+        evaluated = prompt.ids + list(generation.token_ids)
+        timings = records.Timings(
+            session.load_s, session.compile_s, time.perf_counter() - started - late, len(evaluated)
+        )
+        text = tokenizer.decode(generation.token_ids)
+        record = records.build_record(
+            "generate",
+            result={"text": text, **dataclasses.asdict(generation)},
+            model=model,
+            session=session,
+            ids=prompt.ids,
+            evaluated=evaluated,
+            timings=timings,
+        )
+        emit(values, output, record, [])
+        if not values.json:
+            print(text)
+            _say_speed(record, say(values.progress))
+    return 0
+
+
+def _say_speed(record: dict, log) -> None:
+    result, speed = record["result"], record["timings"]["tokens_per_second"]
+    log(
+        f"{result['prompt_tokens']} prompt tokens, {len(result['token_ids'])} new, {result['finish_reason']}"
+        + ("" if speed is None else f", {speed:.1f} tokens/s")
+    )
+    log(f"profile {record['fingerprints']['profile']}")

@@ -1,0 +1,59 @@
+"""`synapse graph list`."""
+
+from __future__ import annotations
+
+from absl import flags
+
+from synapse_jax.cli import flags as shared
+from synapse_jax.cli.inputs import open_model
+from synapse_jax.cli.output import emit, optional_file
+
+
+def define(values: flags.FlagValues) -> None:
+    """Flags of the command."""
+    shared.define_model(values)
+    shared.define_runtime(values, context=None)
+    shared.define_output(values)
+
+
+def run(values: flags.FlagValues) -> int:
+    """Lists the entries that are ready at load, with their identities; reads no weights."""
+    profile = shared.profile_from(values)
+    with optional_file(values.output) as output, open_model(values) as model:
+        from synapse_jax.evals.record import build_record
+        from synapse_jax.graph.compile import GRAPHS, lower_on
+        from synapse_jax.graph.entry import READY, entry_for
+        from synapse_jax.graph.fingerprint import executable_identity, profile_identity
+        from synapse_jax.ir.build import build
+        from synapse_jax.runtime.devices import find_device
+        from synapse_jax.spec.runtime import resolve
+
+        device = find_device(profile.device)
+        ir = build(model.spec, resolve(profile, model.spec))
+        entries = []
+        for name, rows in READY:
+            entry = entry_for(ir, name, rows)
+            program = lower_on(ir, entry, device).program
+            executable = executable_identity(program, device)
+            entries.append(
+                {
+                    "entry": entry.name,
+                    "rows": entry.rows,
+                    "capacity": entry.capacity,
+                    "program": program.digest,
+                    "executable": executable.digest,
+                    "compiled": GRAPHS.holds(executable, device),
+                }
+            )
+        record = build_record("graph list", result={"entries": entries}, model=model, profile=ir.profile)
+        record["fingerprints"] = {"profile": profile_identity(ir).digest, "entries": entries}
+        table = [("profile", record["fingerprints"]["profile"])]
+        table += [
+            (
+                f"{entry['entry']} {entry['rows']}×{entry['capacity']}",
+                f"program {entry['program']} executable {entry['executable'][:16]}…",
+            )
+            for entry in entries
+        ]
+        emit(values, output, record, table)
+    return 0

@@ -1,0 +1,100 @@
+"""`synapse COMMAND`: dispatch, errors and exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+from synapse_jax.cli.flags import CommandFlags, HelpRequest
+from synapse_jax.errors import InputError, RunError
+
+DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+COMMANDS = {
+    "score": "perplexity of a text or of tokens, by llama-perplexity's protocol",
+    "generate": "continue a prompt",
+    "tokenize": "token IDs of a text",
+    "inspect": "what a model file says, and every problem found",
+    "graph list": "compiled entries of a model and their fingerprints",
+    "graph show": "IR, RoPE profile and arguments of one entry",
+}
+"""Commands and what they do; `graph list` lives in `cli/graph_list.py`."""
+
+
+def console_main() -> None:
+    """The console script."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs a command line.
+
+    Args:
+        argv: arguments without the program's name.
+
+    Returns:
+        0 done; 1 a run that failed; 2 bad usage or input; 130 interrupted. Every error is one line on
+        standard error; `--debug` adds the traceback.
+    """
+    debug = "--debug" in argv
+    try:
+        return _run(list(argv))
+    except HelpRequest as request:
+        print(request.text)
+        return DONE
+    except InputError as error:
+        return _fail(error, BAD_INPUT, debug)
+    except KeyboardInterrupt:
+        return _fail("interrupted", INTERRUPTED, debug)
+    except BrokenPipeError:
+        # The reader of our output has gone: nothing is left to say, and nobody to say it to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except RunError as error:
+        return _fail(error, FAILED, debug)
+    except Exception as error:
+        return _fail(f"{type(error).__name__}: {error} (--debug shows where)", FAILED, debug)
+
+
+def _run(argv: list[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        if not argv:
+            raise InputError(f"no command; choose from {', '.join(COMMANDS)}, or --help")
+        raise HelpRequest(_overview())
+    if argv[0] == "--version":
+        from importlib import metadata
+
+        print(metadata.version("synapse-jax"))
+        return DONE
+    name = _command_name(argv)
+    module = importlib.import_module(f"synapse_jax.cli.{name.replace(' ', '_')}")
+    flags = CommandFlags(name, COMMANDS[name], module.define)
+    flags.parse(argv[len(name.split()) :])
+    return module.run(flags.values)
+
+
+def _command_name(argv: list[str]) -> str:
+    for words in (2, 1):
+        if " ".join(argv[:words]) in COMMANDS:
+            return " ".join(argv[:words])
+    group = [name for name in COMMANDS if name.startswith(f"{argv[0]} ")]
+    if group and len(argv) > 1 and argv[1] in ("-h", "--help"):
+        raise HelpRequest(_overview(group))
+    if group:
+        raise InputError(f"{argv[0]}: choose from {', '.join(group)}")
+    raise InputError(f"there is no command {argv[0]!r}; choose from {', '.join(COMMANDS)}")
+
+
+def _overview(names: Sequence[str] = tuple(COMMANDS)) -> str:
+    lines = ["synapse COMMAND [flags]; synapse COMMAND --help shows a command's flags", ""]
+    return "\n".join(lines + [f"  {name:<12} {COMMANDS[name]}" for name in names])
+
+
+def _fail(error: object, code: int, debug: bool) -> int:
+    if debug:
+        traceback.print_exc()
+    print(f"synapse: error: {' '.join(str(error).split())}", file=sys.stderr)
+    return code

@@ -1,0 +1,37 @@
+"""Where results go: a table or JSON on standard output, a record in a file."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, TextIO
+
+from absl import flags
+
+from synapse_jax.evals.record import record_json
+from synapse_jax.io.atomic_file import atomic_text
+
+
+@contextlib.contextmanager
+def optional_file(path: str | None) -> Iterator[TextIO | None]:
+    """An atomic text file, or None for no path. Opened before the work, so that a bad path costs nothing."""
+    if path is None:
+        yield None
+        return
+    with atomic_text(path) as file:
+        yield file
+
+
+def emit(
+    values: flags.FlagValues, file: TextIO | None, record: dict[str, Any], table: list[tuple[str, str]]
+) -> None:
+    """Writes the record to the file of `--output`, and to standard output as JSON or as a table."""
+    line = record_json(record)
+    if file is not None:
+        file.write(line + "\n")
+    if values.json:
+        print(line)
+    else:
+        width = max((len(name) for name, _ in table), default=0)
+        for name, value in table:
+            print(f"{name:<{width}}  {value}".rstrip())

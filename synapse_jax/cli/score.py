@@ -1,0 +1,141 @@
+"""`synapse score`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+
+from absl import flags
+
+from synapse_jax.cli import flags as shared
+from synapse_jax.cli.inputs import open_model, read_input
+from synapse_jax.cli.output import emit, optional_file
+from synapse_jax.cli.progress import Progress, say
+from synapse_jax.dims import MAX_STEP_ROWS, row_bucket
+from synapse_jax.errors import InputError
+
+
+def define(values: flags.FlagValues) -> None:
+    """Flags of the command."""
+    shared.define_model(values)
+    flags.DEFINE_string(
+        "text_file", None, "UTF-8 text; exactly one trailing newline is dropped.", flag_values=values
+    )
+    shared.define_tokens(values)
+    shared.define_runtime(values, context=512)
+    flags.DEFINE_integer(
+        "chunks", None, "Chunks of `context` tokens to score; by default all.", flag_values=values
+    )
+    flags.DEFINE_integer("scoring_rows", MAX_STEP_ROWS, "Tokens a step, 1 to 512.", flag_values=values)
+    flags.DEFINE_integer(
+        "score_last",
+        None,
+        "Score the last N targets of a chunk instead of the protocol's half.",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "trace", None, "Write a JSON line for every scored token to this file.", flag_values=values
+    )
+    shared.define_progress(values)
+    shared.define_output(values)
+
+
+def run(values: flags.FlagValues) -> int:
+    """Scores the input and prints its perplexity."""
+    source = shared.choose_one(values, ("text_file", "tokens_file", "tokens"))
+    if not 1 <= values.scoring_rows <= MAX_STEP_ROWS:
+        raise InputError(f"--scoring-rows {values.scoring_rows} is not from 1 to {MAX_STEP_ROWS}")
+    profile = shared.profile_from(values)
+
+    with (
+        optional_file(values.output) as output,
+        optional_file(values.trace) as trace,
+        open_model(values) as model,
+    ):
+        tokens = read_input(values, source, model, drop_newline=source == "text_file")
+        tokenizer = model.tokenizer
+        # jax starts here: bad input is refused before that.
+        from synapse_jax.evals import record as records
+        from synapse_jax.evals.score import Protocol, TracedToken, score_chunks, summarize
+        from synapse_jax.runtime.session import Session
+
+        protocol = Protocol(
+            values.context, tokenizer.bos_id if tokenizer.add_bos else None, values.chunks, values.score_last
+        )
+        chunks = protocol.cut(tokens.ids)
+        log = say(values.progress)
+        if len(tokens.ids) < 2 * protocol.n_ctx:
+            log(
+                f"note: llama-perplexity wants at least {2 * protocol.n_ctx} tokens, two chunks; there are "
+                f"{len(tokens.ids)}"
+            )
+        rows = min(values.scoring_rows, protocol.n_ctx - 1)
+        entry = ("decode", 1) if rows == 1 else ("step", row_bucket(rows))
+        session = Session(
+            model, profile, ready=[entry], log=log, progress=Progress(values.progress, "weights", "tensors")
+        )
+
+        def write(token: TracedToken) -> None:
+            assert trace is not None
+            trace.write(json.dumps(dataclasses.asdict(token)) + "\n")
+
+        compiled_before, started = session.compile_s, time.perf_counter()
+        progress = Progress(values.progress, "score", "positions")
+        scored = list(
+            score_chunks(
+                session,
+                chunks,
+                protocol,
+                rows=rows,
+                progress=progress,
+                trace=None if trace is None else write,
+            )
+        )
+        late = session.compile_s - compiled_before
+        timings = records.Timings(
+            session.load_s, session.compile_s, time.perf_counter() - started - late, chunks.size
+        )
+        result = dataclasses.asdict(summarize(scored, protocol))
+        result["dropped_trailing_newline"] = tokens.dropped_newline
+        result["scoring_rows"] = rows
+        record = records.build_record(
+            "score",
+            result=result,
+            model=model,
+            session=session,
+            ids=tokens.ids,
+            evaluated=chunks,
+            timings=timings,
+        )
+        emit(values, output, record, _table(record))
+    return 0
+
+
+def _table(record: dict) -> list[tuple[str, str]]:
+    result, tokens, fingerprints = record["result"], record["tokens"], record["fingerprints"]
+    error = result["perplexity_error"]
+    speed = record["timings"]["tokens_per_second"]
+    rows = [
+        ("perplexity", f"{result['perplexity']:.4f}" + ("" if error is None else f" ± {error:.4f}")),
+        (
+            "protocol",
+            f"{result['protocol']}, n_ctx {result['n_ctx']}, {len(result['chunks'])} chunks, "
+            f"{result['scored_tokens']} scored tokens",
+        ),
+        (
+            "tokens",
+            f"{tokens['count']}, of which {tokens['evaluated_count']} evaluated "
+            f"(sha256 {tokens['evaluated_sha256'][:16]}…)",
+        ),
+        (
+            "model",
+            f"{record['model']['name']} ({record['model']['arch']}), {record['runtime']['precision']}",
+        ),
+        ("speed", "none" if speed is None else f"{speed:.1f} tokens/s"),
+        ("profile", fingerprints["profile"]),
+    ]
+    return rows + [
+        (f"graph {entry['entry']} {entry['rows']}×{entry['capacity']}", entry["program"])
+        for entry in fingerprints["entries"]
+    ]

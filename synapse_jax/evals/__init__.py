@@ -1,0 +1,1 @@
+"""What is measured with a session: scores and their records."""

@@ -1,0 +1,1 @@
+"""From IR to compiled graphs: the only code that traces or compiles."""

@@ -1,0 +1,205 @@
+"""Entries: the few shapes in which a model is compiled, and the arguments of each."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax import ShapeDtypeStruct as Abstract
+
+from synapse_jax.dims import DECODE_TOKENS, ROW_LADDER, capacity_rung
+from synapse_jax.ir.nodes import ModelIR
+from synapse_jax.kv.pages import abstract_pages
+from synapse_jax.ops.dtypes import weight_dtype
+
+Array = Any
+"""An array of the device or the host, or an abstract shape: the fields below are all three in turn."""
+
+LOGIT_ROWS = 8
+"""Q: rows for which a step returns logits. Not one: a one-row product has other bits (DESIGN rule 7)."""
+STOP_TOKENS = 16
+"""Stop tokens that a decode call watches for; unused places hold −1."""
+
+READY = (("step", ROW_LADDER[0]), ("step", ROW_LADDER[-1]), ("decode", 1))
+"""(entry, rows) that a session compiles at load, at the first capacity."""
+
+PROMPT_ROLE, DECODE_ROLE = 0, 1
+"""Roles of a row: an argument, never inferred from a row count."""
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Entry:
+    """One way into a model's graph.
+
+    `step` evaluates rows and returns, where asked, NLL and greedy token of a range of them and the logits of
+    a few: it serves prompts and scoring alike. `logits` returns the logits of all its rows. `decode`
+    evaluates up to A tokens a sequence, one after the other, feeding each greedy token back in.
+    """
+
+    name: str
+    rows: int
+    """T, rows in a step; for `decode` the sequences that advance together."""
+    capacity: int
+    """Positions in the pool of pages."""
+    sequences: int = 1
+    """B, sequences that a step may hold."""
+
+    def __post_init__(self):
+        if self.name not in ("step", "logits", "decode"):
+            raise ValueError(f"there is no entry {self.name!r}")
+        if self.name == "decode" and self.rows != self.sequences:
+            raise ValueError(f"decode evaluates one row a sequence, not {self.rows} rows of {self.sequences}")
+        if self.name != "decode" and self.rows not in ROW_LADDER:
+            raise ValueError(f"{self.rows} rows are not on the row ladder {ROW_LADDER}")
+
+    def __str__(self) -> str:
+        return f"{self.name} rows={self.rows} capacity={self.capacity}"
+
+
+def entry_for(ir: ModelIR, name: str, rows: int, capacity: int | None = None) -> Entry:
+    """An entry of a model; the capacity is the first rung of its ladder if none is given.
+
+    Raises:
+        ValueError: rows off the row ladder, or a capacity that is no multiple of the page size.
+    """
+    profile = ir.profile
+    assert profile.context is not None
+    if capacity is None:
+        capacity = capacity_rung(1, profile.context, profile.page_size)
+    if capacity % profile.page_size:
+        raise ValueError(f"capacity {capacity} is not a multiple of the page size {profile.page_size}")
+    return Entry(name, rows, capacity)
+
+
+class Rows(NamedTuple):
+    """The rows of a step, packed over its sequences, padding at the end. The whole batch of `logits`."""
+
+    token_T: Array
+    """int32 [T]; 0 in padding."""
+    sequence_T: Array
+    """int32 [T], index into the page table; −1 in padding."""
+    position_T: Array
+    """int32 [T], position in the sequence; −1 in padding."""
+    role_T: Array
+    """int32 [T], `PROMPT_ROLE` or `DECODE_ROLE`. Dense attention treats both alike."""
+    cos_TR: Array
+    """float32 [T, R], rows of the RoPE table."""
+    sin_TR: Array
+    """float32 [T, R]."""
+    page_T: Array
+    """int32 [T], the page that the row's key and value are written to; P (no page) in padding."""
+    cell_T: Array
+    """int32 [T], the position within that page."""
+    page_table_BM: Array
+    """int32 [B, M], pages of each sequence in order; unused places hold 0 and are not read."""
+
+
+class StepBatch(NamedTuple):
+    """Arguments of `step`."""
+
+    rows: Rows
+    target_T: Array
+    """int32 [T], the token whose NLL a row gives."""
+    first_row: Array
+    """int32, first row that is scored."""
+    stop_row: Array
+    """int32, one past the last row that is scored; at most `first_row` scores none."""
+    logit_row_Q: Array
+    """int32 [8], the rows whose logits are returned."""
+    wants_logits: Array
+    """bool, whether they are computed; zeros if not."""
+
+
+class DecodeBatch(NamedTuple):
+    """Arguments of `decode`: like a step for each of A turns, evaluated until `turns` or a stop token."""
+
+    token_AB: Array
+    """int32 [A, B], given tokens; from turn `given` on, the turn before's greedy token is evaluated."""
+    given: Array
+    """int32, turns whose token is given; at least 1."""
+    turns: Array
+    """int32, most turns to evaluate, 1 … A."""
+    target_AB: Array
+    """int32 [A, B], tokens whose NLL is returned; −1 for the greedy token's own."""
+    stop_token_S: Array
+    """int32 [16], tokens that end a sequence; −1 in unused places."""
+    position_AB: Array
+    """int32 [A, B]."""
+    role_B: Array
+    """int32 [B]."""
+    cos_ABR: Array
+    """float32 [A, B, R]."""
+    sin_ABR: Array
+    """float32 [A, B, R]."""
+    page_AB: Array
+    """int32 [A, B]."""
+    cell_AB: Array
+    """int32 [A, B]."""
+    page_table_BM: Array
+    """int32 [B, M]."""
+
+
+Batch = StepBatch | Rows | DecodeBatch
+
+
+def abstract_params(ir: ModelIR) -> dict[str, Abstract]:
+    """Shapes and types of the weight arguments, by full name."""
+    return {
+        weight.name: Abstract(weight.shape, weight_dtype(weight.shape, ir.profile.precision))
+        for weight in ir.weights()
+    }
+
+
+def abstract_batch(ir: ModelIR, entry: Entry) -> Batch:
+    """Shapes and types of the batch argument of an entry."""
+    pairs = ir.spec.rotary_size // 2
+    sequences, table = entry.sequences, _i32(entry.sequences, entry.capacity // ir.profile.page_size)
+    if entry.name == "decode":
+        turn = _i32(DECODE_TOKENS, sequences)
+        angle = Abstract((DECODE_TOKENS, sequences, pairs), jnp.float32)
+        return DecodeBatch(
+            token_AB=turn,
+            given=_i32(),
+            turns=_i32(),
+            target_AB=turn,
+            stop_token_S=_i32(STOP_TOKENS),
+            position_AB=turn,
+            role_B=_i32(sequences),
+            cos_ABR=angle,
+            sin_ABR=angle,
+            page_AB=turn,
+            cell_AB=turn,
+            page_table_BM=table,
+        )
+    row, angle = _i32(entry.rows), Abstract((entry.rows, pairs), jnp.float32)
+    rows = Rows(
+        token_T=row,
+        sequence_T=row,
+        position_T=row,
+        role_T=row,
+        cos_TR=angle,
+        sin_TR=angle,
+        page_T=row,
+        cell_T=row,
+        page_table_BM=table,
+    )
+    if entry.name == "logits":
+        return rows
+    return StepBatch(
+        rows,
+        target_T=row,
+        first_row=_i32(),
+        stop_row=_i32(),
+        logit_row_Q=_i32(LOGIT_ROWS),
+        wants_logits=Abstract((), jnp.bool_),
+    )
+
+
+def abstract_arguments(ir: ModelIR, entry: Entry) -> tuple:
+    """(params, pages, batch) of an entry, as shapes and types."""
+    return abstract_params(ir), abstract_pages(ir.spec, ir.profile, entry.capacity), abstract_batch(ir, entry)
+
+
+def _i32(*shape: int) -> Abstract:
+    return Abstract(shape, jnp.int32)

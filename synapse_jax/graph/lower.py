@@ -1,0 +1,201 @@
+"""ModelIR + Entry → a pure function of (params, pages, batch)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from synapse_jax.dims import DECODE_TOKENS, HEAD_BLOCK_ROWS
+from synapse_jax.graph.entry import DecodeBatch, Entry, Rows, StepBatch
+from synapse_jax.ir.nodes import Block, ModelIR, Node, scoped_name
+from synapse_jax.kv.pages import write_rows
+from synapse_jax.ops import attention, elementwise, linear
+from synapse_jax.ops.logprob import nll_and_greedy
+
+Params = dict[str, jax.Array]
+AttendFunction = Callable[[Any, jax.Array, jax.Array, jax.Array, Rows, float], tuple[jax.Array, Any]]
+"""(a layer's cache, q, k, v, rows, scale) → (attended rows [T, N·H], the layer's new cache)."""
+
+
+def entry_function(ir: ModelIR, entry: Entry, attend: AttendFunction | None = None) -> Callable:
+    """The pure function of an entry.
+
+    Args:
+        ir: the model.
+        entry: which way in; its shapes are those of `abstract_arguments(ir, entry)`.
+        attend: writes a layer's keys and values and attends to them; paged attention by default.
+
+    Returns:
+        `function(params, pages, batch) → (out, pages)`. `out` is, by entry: step (nll [T], greedy [T],
+        logits [8, V]), meaningless in rows that are not asked for; logits [T, V]; decode (greedy [A, B],
+        nll [A, B], turns evaluated).
+    """
+    function = {"step": _step, "logits": _logits, "decode": _decode}[entry.name]
+
+    def call(params: Params, pages, batch):
+        return function(_Model(ir, params, attend or _paged_attention(ir)), pages, batch)
+
+    call.__name__ = entry.name
+    return call
+
+
+def _step(model: _Model, pages, batch: StepBatch):
+    x_TD, pages = model.evaluate(pages, batch.rows)
+    nll_T, greedy_T = _score_rows(model, x_TD, batch)
+    x_QD = x_TD.at[batch.logit_row_Q].get(mode="promise_in_bounds")
+    # The head costs as much as several layers, so it runs only where it is asked for.
+    vocab_size = model.ir.spec.vocab_size
+    logits_QV = lax.cond(batch.wants_logits, model.head, lambda x: jnp.zeros((x.shape[0], vocab_size)), x_QD)
+    return (nll_T, greedy_T, logits_QV), pages
+
+
+def _score_rows(model: _Model, x_TD: jax.Array, batch: StepBatch):
+    """NLL and greedy token of the rows asked for, a block of logits at a time."""
+    rows = x_TD.shape[0]
+    size = min(rows, HEAD_BLOCK_ROWS)
+
+    def block(i, out):
+        nll_T, greedy_T = out
+        start = i * size
+        logits_RV = model.head(lax.dynamic_slice_in_dim(x_TD, start, size))
+        nll_R, greedy_R = nll_and_greedy(logits_RV, lax.dynamic_slice_in_dim(batch.target_T, start, size))
+        return (
+            lax.dynamic_update_slice_in_dim(nll_T, nll_R, start, 0),
+            lax.dynamic_update_slice_in_dim(greedy_T, greedy_R, start, 0),
+        )
+
+    out = (jnp.zeros(rows, jnp.float32), jnp.zeros(rows, jnp.int32))
+    return lax.fori_loop(batch.first_row // size, (batch.stop_row + size - 1) // size, block, out)
+
+
+def _logits(model: _Model, pages, batch: Rows):
+    x_TD, pages = model.evaluate(pages, batch)
+    return model.head(x_TD), pages
+
+
+def _decode(model: _Model, pages, batch: DecodeBatch):
+    sequences = batch.token_AB.shape[1]
+
+    def unfinished(state):
+        turn, stopped_B, *_ = state
+        return (turn < batch.turns) & ~jnp.all(stopped_B)
+
+    def evaluate(state):
+        turn, stopped_B, previous_B, greedy_AB, nll_AB, pages = state
+        token_B = jnp.where(turn < batch.given, batch.token_AB[turn], previous_B)
+        x_BD, pages = model.evaluate(pages, _decode_rows(batch, turn, token_B))
+        nll_B, greedy_B = nll_and_greedy(model.head(x_BD), batch.target_AB[turn])
+        is_stop_B = jnp.any(greedy_B[:, None] == batch.stop_token_S[None, :], axis=-1)
+        stopped_B = stopped_B | (is_stop_B & (turn + 1 >= batch.given))
+        greedy_AB, nll_AB = greedy_AB.at[turn].set(greedy_B), nll_AB.at[turn].set(nll_B)
+        return turn + 1, stopped_B, greedy_B, greedy_AB, nll_AB, pages
+
+    nothing_AB = jnp.zeros((DECODE_TOKENS, sequences), jnp.int32)
+    state = (
+        jnp.int32(0),
+        nothing_AB[0] > 0,
+        nothing_AB[0],
+        nothing_AB,
+        nothing_AB.astype(jnp.float32),
+        pages,
+    )
+    turns, _, _, greedy_AB, nll_AB, pages = lax.while_loop(unfinished, evaluate, state)
+    return (greedy_AB, nll_AB, turns), pages
+
+
+def _decode_rows(batch: DecodeBatch, turn: jax.Array, token_B: jax.Array) -> Rows:
+    """The rows of one turn: one for each sequence, none of them padding."""
+    return Rows(
+        token_T=token_B,
+        sequence_T=jnp.arange(token_B.shape[0], dtype=jnp.int32),
+        position_T=batch.position_AB[turn],
+        role_T=batch.role_B,
+        cos_TR=batch.cos_ABR[turn],
+        sin_TR=batch.sin_ABR[turn],
+        page_T=batch.page_AB[turn],
+        cell_T=batch.cell_AB[turn],
+        page_table_BM=batch.page_table_BM,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Model:
+    """The IR bound to traced weights: evaluates its nodes in order."""
+
+    ir: ModelIR
+    params: Params
+    attend: AttendFunction
+
+    def evaluate(self, pages, rows: Rows):
+        """The residual stream [T, D] after the last layer, and the pages that hold the rows' keys."""
+        x_TD, _ = self._run(self.ir.embed, self.params, {"tokens": rows.token_T}, rows, None)
+        # Layers that are built alike are traced once: in the module they are one function, called L times.
+        traced = {block: jax.jit(functools.partial(self._layer, block)) for block in set(self.ir.layers)}
+        new_pages = []
+        for index, (block, cache) in enumerate(zip(self.ir.layers, pages, strict=True)):
+            weights = {
+                weight.name: self.params[scoped_name(f"layers.{index}", weight.name)]
+                for node in block.nodes
+                for weight in node.weights
+            }
+            with jax.named_scope(f"layer_{index}"):
+                x_TD, cache = traced[block](weights, x_TD, rows, cache)
+            new_pages.append(cache)
+        return x_TD, tuple(new_pages)
+
+    def head(self, x_RD: jax.Array) -> jax.Array:
+        """Logits [R, V] of rows of the residual stream."""
+        with jax.named_scope("head"):
+            return self._run(self.ir.head, self.params, {"x": x_RD}, None, None)[0]
+
+    def _layer(self, block: Block, weights: Params, x_TD: jax.Array, rows: Rows, cache):
+        return self._run(block, weights, {"x": x_TD}, rows, cache)
+
+    def _run(self, block: Block, weights: Params, values: dict[str, Any], rows: Rows | None, cache: Any):
+        """Evaluates a block: its last output and the layer's cache."""
+        output: Any = None
+        for node in block.nodes:
+            inputs = [values[value.name] for value in node.inputs]
+            with jax.named_scope(node.op):
+                if node.op == "attend":
+                    output, cache = self.attend(cache, *inputs, rows, node.attribute("scale"))  # type: ignore[arg-type]
+                elif node.op == "rope":
+                    assert rows is not None
+                    output = elementwise.rotate(*inputs, rows.cos_TR, rows.sin_TR)
+                else:
+                    output = _OPERATIONS[node.op](
+                        node, *inputs, *(weights[weight.name] for weight in node.weights)
+                    )
+            values[node.output.name] = output
+        return output, cache
+
+
+def _heads(node: Node, x_TO: jax.Array) -> jax.Array:
+    first, count, size = (int(node.attribute(name)) for name in ("first", "count", "size"))
+    return x_TO[:, first * size : (first + count) * size].reshape(x_TO.shape[0], count, size)
+
+
+_OPERATIONS: dict[str, Callable[..., jax.Array]] = {
+    "embed": lambda node, tokens, table: linear.embed(tokens, table),
+    "rms_norm": lambda node, x, weight: elementwise.rms_norm(x, weight, node.attribute("epsilon")),
+    "linear": lambda node, x, weight, bias=None: linear.linear(x, weight, bias),
+    "heads": _heads,
+    "silu_gate": lambda node, gate_up: elementwise.silu_gate(gate_up),
+    "add": lambda node, a, b: a + b,
+}
+
+
+def _paged_attention(ir: ModelIR) -> AttendFunction:
+    attend_pages = attention.IMPLEMENTATIONS[ir.profile.kernels]
+
+    def attend(pool, q_TNH, k_TKH, v_TKH, rows: Rows, scale: float):
+        pool = write_rows(pool, k_TKH, v_TKH, rows.page_T, rows.cell_T)
+        return attend_pages(q_TNH, pool, rows.page_table_BM, rows.sequence_T, rows.position_T, scale), pool
+
+    return attend

@@ -1,0 +1,1 @@
+"""Files to host data: numpy and format libraries, no jax."""

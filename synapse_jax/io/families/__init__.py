@@ -1,0 +1,65 @@
+"""Model families: what a file's metadata and tensors mean for each architecture."""
+
+from __future__ import annotations
+
+from synapse_jax.io.families import decoder, llama, qwen2, refusals
+from synapse_jax.io.families.family import Family, Layout, WeightSource, unpair_rows
+from synapse_jax.io.gguf import GgufFile
+from synapse_jax.io.quoting import quote
+
+__all__ = ["FAMILIES", "Family", "Layout", "WeightSource", "read_layout", "unpair_rows"]
+
+FAMILIES: dict[str, Family] = {family.arch: family for family in (llama.FAMILY, qwen2.FAMILY)}
+
+_LISTED = 8
+"""Names that one warning lists before it only counts."""
+
+
+def read_layout(file: GgufFile) -> Layout:
+    """Spec and weight places of a model file, with everything checked but the numbers.
+
+    Args:
+      file: an open file.
+
+    Raises:
+      InputError: for an unknown architecture, bad or unsupported metadata, a
+        missing or mis-shaped tensor, or one of a type that cannot be read.
+    """
+    arch = file.require_text("general.architecture")
+    if arch not in FAMILIES:
+        raise file.fail("general.architecture", f"is {quote(arch)}, supported: {', '.join(sorted(FAMILIES))}")
+    family = FAMILIES[arch]
+    notes: list[str] = []
+    if not file.tensors:
+        raise file.fail("tensor count", "is 0: the file holds a vocabulary and no weights")
+    refusals.refuse_keys(file, arch, notes)
+    spec = family.read_spec(file, notes)
+    weights = family.weights(spec)
+    for source in weights.values():
+        _check_tensor(file, source)
+    used = {source.tensor for source in weights.values()}
+    unused = [name for name in file.tensors if name not in used]
+    refusals.refuse_tensors(file, arch, spec.layers, unused)
+    known = decoder.KNOWN_KEYS | refusals.KNOWN_KEYS | family.ignored_keys
+    known_keys = {f"{arch}.{key}" for key in known}
+    unknown = [key for key in file.metadata if key.startswith(f"{arch}.") and key not in known_keys]
+    notes += _listed("unknown keys, not used", unknown)
+    notes += _listed("unknown tensors, not used", unused)
+    return Layout(spec, weights, tuple(notes))
+
+
+def _check_tensor(file: GgufFile, source: WeightSource) -> None:
+    file.require_readable(source.tensor)
+    shape = file.tensors[source.tensor].shape
+    if shape != source.shape:
+        raise file.fail(
+            f"tensor {quote(source.tensor)}",
+            f"has shape {list(shape)}, the metadata asks for {list(source.shape)}",
+        )
+
+
+def _listed(what: str, names: list[str]) -> list[str]:
+    if not names:
+        return []
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return [f"{what}: {', '.join(quote(name) for name in names[:_LISTED])}{more}"]

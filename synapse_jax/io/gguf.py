@@ -1,0 +1,225 @@
+"""GGUF files: metadata and tensors as host data."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import mmap
+import os
+import pathlib
+
+import numpy as np
+
+from synapse_jax.errors import InputError
+from synapse_jax.io.gguf_header import Header, TensorInfo, parse_header
+from synapse_jax.io.quoting import quote, shown_path
+
+_CHUNK = 1 << 18
+"""Elements dequantized at a time: intermediate arrays of a few megabytes, whatever the tensor's size."""
+
+
+class GgufFile:
+    """An open GGUF file whose header has been checked.
+
+    Attributes:
+      path: the file.
+      version: 2 or 3.
+      metadata: values by key: `int`, `float`, `bool`, `str`, a read-only numpy
+        array for an array of numbers, a `list` for an array of strings. A string
+        value or array entry that is not valid UTF-8 is kept as `bytes`, any other
+        is a `str`. Keys are always `str`.
+      value_types: the stored type of each value, for example `uint32`.
+      tensors: descriptions by name, in the file's order.
+    """
+
+    def __init__(self, path: pathlib.Path, data: mmap.mmap, header: Header):
+        self.path = path
+        self.version = header.version
+        self.metadata = header.metadata
+        self.value_types = header.value_types
+        self.tensors: dict[str, TensorInfo] = header.tensors
+        self._data: mmap.mmap | None = data
+
+    def __enter__(self) -> GgufFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Lets go of the mapping; views that `read` gave out keep theirs alive and stay valid."""
+        data, self._data = self._data, None
+        if data is not None:
+            # While a view is alive the mapping stays; it goes with the last one.
+            with contextlib.suppress(BufferError):
+                data.close()
+
+    def fail(self, field: str, problem: str) -> InputError:
+        """An InputError that names this file and a field of it; the caller raises it."""
+        return InputError(f"{shown_path(self.path)}: {field}: {problem}")
+
+    def require_readable(self, name: str) -> None:
+        """Refuses a tensor whose type cannot be turned into float32.
+
+        Raises:
+          InputError: if it is missing or its type is one that `gguf` cannot dequantize.
+        """
+        info = self._tensor(name)
+        if not info.type.readable:
+            raise self.fail(
+                f"tensor {quote(name)}",
+                f"has type {info.type_name} (number {info.type.number}), which cannot be read as float32",
+            )
+
+    def read(self, name: str) -> np.ndarray:
+        """A tensor's values.
+
+        Dequantized in pieces: beside the result only a few megabytes are in use,
+        and the file's pages are let go afterwards.
+
+        Args:
+          name: as the file names it.
+
+        Returns:
+          A new float32 array of the tensor's shape, slowest axis first.
+
+        Raises:
+          InputError: as `require_readable`.
+          ValueError: if the file is closed.
+        """
+        self.require_readable(name)
+        info = self.tensors[name]
+        if self._data is None:
+            raise ValueError(f"{shown_path(self.path)} is closed")
+        raw = np.frombuffer(self._data, np.uint8, info.nbytes, info.offset)
+        if info.type_name == "F32":
+            values = raw.view("<f4").astype(np.float32)
+        else:
+            values = _dequantize(raw, info)
+        self._release(info)
+        return values.reshape(info.shape)
+
+    def _release(self, info: TensorInfo) -> None:
+        """Lets the system drop a tensor's pages from this process; reading it again reads the file again."""
+        if self._data is not None and hasattr(mmap, "MADV_DONTNEED"):
+            start = info.offset // mmap.PAGESIZE * mmap.PAGESIZE
+            self._data.madvise(mmap.MADV_DONTNEED, start, info.offset + info.nbytes - start)
+
+    def _tensor(self, name: str) -> TensorInfo:
+        if name not in self.tensors:
+            raise self.fail(f"tensor {quote(name)}", f"is missing ({len(self.tensors)} tensors are there)")
+        return self.tensors[name]
+
+    def optional_int(self, key: str) -> int | None:
+        """An integer of any stored width, or None if the key is absent; InputError for another type."""
+        value = self.metadata.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise self._wrong_type(key, "an integer")
+        return value
+
+    def require_int(self, key: str) -> int:
+        """An integer of any stored width; InputError if it is absent or of another type."""
+        value = self.optional_int(key)
+        if value is None:
+            raise self._missing(key)
+        return value
+
+    def optional_float(self, key: str) -> float | None:
+        """A finite float, or None if the key is absent; InputError for another type, NaN or infinity."""
+        value = self.metadata.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, float):
+            raise self._wrong_type(key, "a float")
+        if not math.isfinite(value):
+            raise self.fail(key, f"is {value}, not a finite number")
+        return value
+
+    def require_float(self, key: str) -> float:
+        """A finite float; InputError if it is absent, of another type, NaN or infinite."""
+        value = self.optional_float(key)
+        if value is None:
+            raise self._missing(key)
+        return value
+
+    def optional_bool(self, key: str) -> bool | None:
+        """A bool, or None if the key is absent; InputError for another type."""
+        value = self.metadata.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, bool):
+            raise self._wrong_type(key, "a bool")
+        return value
+
+    def optional_text(self, key: str) -> str | None:
+        """A UTF-8 string, or None if the key is absent; InputError for another type or other bytes."""
+        value = self.metadata.get(key)
+        if value is None:
+            return None
+        if isinstance(value, bytes):
+            raise self.fail(key, f"{quote(value)} is not valid UTF-8")
+        if not isinstance(value, str):
+            raise self._wrong_type(key, "a string")
+        return value
+
+    def require_text(self, key: str) -> str:
+        """A UTF-8 string; InputError if it is absent, of another type or other bytes."""
+        value = self.optional_text(key)
+        if value is None:
+            raise self._missing(key)
+        return value
+
+    def _missing(self, key: str) -> InputError:
+        return self.fail(key, "is missing from the metadata")
+
+    def _wrong_type(self, key: str, wanted: str) -> InputError:
+        return self.fail(key, f"has type {self.value_types[key]}, not {wanted}")
+
+
+def open_gguf(path: str | os.PathLike[str]) -> GgufFile:
+    """Maps a GGUF file and checks its whole header.
+
+    Args:
+      path: a regular file. It must not shrink while it is open.
+
+    Raises:
+      InputError: if it is absent, not a regular file, empty, unreadable, or not
+        a well-formed file; see `gguf_header.parse_header`.
+    """
+    shown = shown_path(path)
+    # Asked before opening: to open a pipe would wait for its writer.
+    if not pathlib.Path(path).is_file():
+        problem = "not a regular file" if pathlib.Path(path).exists() else "no such file"
+        raise InputError(f"{shown}: {problem}")
+    try:
+        with open(path, "rb") as file:
+            # An empty file cannot be mapped.
+            if os.fstat(file.fileno()).st_size == 0:
+                raise InputError(f"{shown}: the file is empty")
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise InputError(f"{shown}: cannot be read: {error.strerror or error}") from None
+    try:
+        header = parse_header(data, shown)
+    except InputError:
+        data.close()
+        raise
+    return GgufFile(pathlib.Path(path), data, header)
+
+
+def _dequantize(raw: np.ndarray, info: TensorInfo) -> np.ndarray:
+    """All elements as a flat float32 array; blocks are independent, so pieces give the same bits."""
+    import gguf  # 0.2 s to import, and only reading weights needs it
+
+    kind = gguf.GGMLQuantizationType(info.type.number)
+    out = np.empty(info.elements, np.float32)
+    step = _CHUNK // info.type.block * info.type.block
+    for start in range(0, info.elements, step):
+        stop = min(start + step, info.elements)
+        piece = raw[info.type.row_bytes(start) : info.type.row_bytes(stop)]
+        # A scale that is infinite or NaN gives non-finite weights, not a warning.
+        with np.errstate(invalid="ignore", over="ignore"):
+            out[start:stop] = gguf.quants.dequantize(piece.reshape(1, -1), kind).reshape(-1)
+    return out

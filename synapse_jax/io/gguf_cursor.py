@@ -1,0 +1,160 @@
+"""A bounds-checked walk over the bytes of a GGUF header."""
+
+from __future__ import annotations
+
+import mmap
+import struct
+
+import numpy as np
+
+from synapse_jax.errors import InputError
+from synapse_jax.io import gguf_types
+from synapse_jax.io.quoting import quote
+
+MAX_ARRAY = 1 << 21
+"""Elements a metadata array may have. The largest real vocabularies and merge lists have half a million."""
+MAX_STRING = 1 << 26
+"""Bytes a string value may have: 64 MiB."""
+
+_U32 = struct.Struct("<I")
+_U64 = struct.Struct("<Q")
+
+
+class Cursor:
+    """A position in a file's bytes that never runs past the end.
+
+    Every count and length is compared with the bytes that remain before
+    anything is allocated or looped over.
+
+    Args:
+      data: the bytes; a slice of them is a copy.
+      path: as error messages show it.
+    """
+
+    def __init__(self, data: mmap.mmap | bytes, path: str):
+        self.data = data
+        self.path = path
+        self.size = len(data)
+        self.position = 0
+
+    def fail(self, field: str, problem: str) -> InputError:
+        """An InputError for a field of this file; the caller raises it."""
+        return InputError(f"{self.path}: {field}: {problem}")
+
+    def need(self, count: int, field: str) -> int:
+        """Reserves `count` bytes and returns where they start."""
+        start = self.position
+        if count > self.size - start:
+            raise self.fail(
+                field,
+                f"needs {count} bytes at offset {start}, the file has {self.size - start} "
+                f"left of {self.size}: truncated or malformed",
+            )
+        self.position = start + count
+        return start
+
+    def u32(self, field: str) -> int:
+        """An unsigned 32-bit number."""
+        return _U32.unpack_from(self.data, self.need(4, field))[0]
+
+    def u64(self, field: str) -> int:
+        """An unsigned 64-bit number."""
+        return _U64.unpack_from(self.data, self.need(8, field))[0]
+
+    def raw_string(self, field: str, longest: int) -> bytes:
+        """A length-prefixed string of at most `longest` bytes."""
+        length = self.u64(f"{field} length")
+        if length > longest:
+            raise self.fail(field, f"is {length} bytes long, at most {longest} are allowed")
+        start = self.need(length, field)
+        return self.data[start : start + length]
+
+    def name(self, field: str, longest: int) -> str:
+        """A key or tensor name: not empty, UTF-8, without NUL, at most `longest` bytes."""
+        raw = self.raw_string(field, longest)
+        if not raw:
+            raise self.fail(field, "is empty")
+        if b"\0" in raw:
+            raise self.fail(field, f"{quote(raw)} contains a NUL byte")
+        try:
+            return raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise self.fail(field, f"{quote(raw)} is not valid UTF-8 at byte {error.start}") from None
+
+    def value(self, kind: int, field: str) -> tuple[object, str]:
+        """A metadata value and the name of its type; see `GgufFile.metadata` for the Python types."""
+        if kind == gguf_types.STRING:
+            return text_or_bytes(self.raw_string(field, MAX_STRING)), "string"
+        if kind == gguf_types.ARRAY:
+            return self._array(field)
+        scalar = self._scalar_type(kind, field)
+        array = self._numbers(scalar, 1, field)
+        return array[0].item(), scalar.name
+
+    def _scalar_type(self, kind: int, field: str) -> gguf_types.ValueType:
+        if kind not in gguf_types.SCALARS:
+            raise self.fail(field, f"value type {kind} is unknown (0 to 12 are known)")
+        return gguf_types.SCALARS[kind]
+
+    def _array(self, field: str) -> tuple[object, str]:
+        kind = self.u32(f"{field} element type")
+        length = self.u64(f"{field} array length")
+        if kind == gguf_types.ARRAY:
+            raise self.fail(field, "is an array of arrays, which GGUF readers do not support")
+        if length > MAX_ARRAY:
+            raise self.fail(field, f"has {length} array elements, at most {MAX_ARRAY} are allowed")
+        if kind == gguf_types.STRING:
+            return self._strings(length, field), "array of string"
+        scalar = self._scalar_type(kind, field)
+        array = self._numbers(scalar, length, field)
+        array.flags.writeable = False
+        return array, f"array of {scalar.name}"
+
+    def _numbers(self, scalar: gguf_types.ValueType, count: int, field: str) -> np.ndarray:
+        start = self.need(count * scalar.dtype.itemsize, field)
+        # A copy: the values outlive the mapping, and the file's bytes may be unaligned.
+        array = np.frombuffer(self.data, scalar.dtype, count, start).copy()
+        if scalar is gguf_types.SCALARS[gguf_types.BOOL]:
+            if count and int(array.max()) > 1:
+                raise self.fail(field, f"bool has the value {int(array.max())}, only 0 and 1 are allowed")
+            return array.astype(np.bool_)
+        return array
+
+    def _strings(self, count: int, field: str) -> list[str | bytes]:
+        if count * 8 > self.size - self.position:
+            raise self.fail(
+                field,
+                f"has {count} strings, which need {count * 8} bytes or more; the file has "
+                f"{self.size - self.position} left of {self.size}: truncated or malformed",
+            )
+        # A vocabulary has hundreds of thousands of entries: locals and no calls per field in this loop.
+        data, size, position, unpack = self.data, self.size, self.position, _U64.unpack_from
+        out: list[str | bytes] = []
+        for _ in range(count):
+            start = position + 8
+            if start > size:
+                break
+            position = start + unpack(data, position)[0]
+            if position > size:
+                break
+            raw = data[start:position]
+            try:
+                out.append(raw.decode("utf-8"))
+            except UnicodeDecodeError:
+                out.append(raw)
+        if len(out) < count:
+            raise self.fail(
+                field,
+                f"string {len(out)} of {count} runs past the end of the file of {size} "
+                "bytes: truncated or malformed",
+            )
+        self.position = position
+        return out
+
+
+def text_or_bytes(raw: bytes) -> str | bytes:
+    """UTF-8 text as `str`, anything else as the `bytes` it is."""
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return raw

@@ -1,0 +1,161 @@
+"""A model file as the engine sees it: spec, weights by canonical name, warnings."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import pathlib
+from collections.abc import Callable
+
+import numpy as np
+
+from synapse_jax.errors import InputError
+from synapse_jax.io.catalog import resolve_model
+from synapse_jax.io.families import Layout, read_layout, unpair_rows
+from synapse_jax.io.fetch import print_line
+from synapse_jax.io.gguf import GgufFile, open_gguf
+from synapse_jax.io.quoting import shown_path
+from synapse_jax.io.tokenizer import Tokenizer, build_tokenizer
+from synapse_jax.spec.model import ModelSpec
+
+
+class ModelFile:
+    """An open model file.
+
+    `path`, `name`, `arch`, `gguf` and `sha256` need only the header. Everything
+    else needs a model that can be run, and raises InputError if the file is not
+    one: an unknown architecture, unsupported metadata, or no weights.
+
+    Attributes:
+      path: the file.
+      gguf: its header; `gguf.metadata` holds the vocabulary.
+      name: `general.name`, or the file's name without suffix.
+      arch: `general.architecture`.
+    """
+
+    def __init__(self, gguf: GgufFile):
+        self.path: pathlib.Path = gguf.path
+        self.gguf = gguf
+        self.name: str = gguf.optional_text("general.name") or gguf.path.stem
+        self.arch: str = gguf.require_text("general.architecture")
+
+    def __enter__(self) -> ModelFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the file; arrays that were read stay."""
+        self.gguf.close()
+
+    @functools.cached_property
+    def _layout(self) -> Layout:
+        return read_layout(self.gguf)
+
+    @property
+    def spec(self) -> ModelSpec:
+        """What the model computes."""
+        return self._layout.spec
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Defaults in force, and keys and tensors that are not used; one line each, without the path."""
+        return self._layout.warnings
+
+    def check_weights(self) -> None:
+        """Checks that every weight is there, with its shape and a readable type; InputError if not."""
+        _ = self._layout
+
+    def weight_names(self) -> tuple[str, ...]:
+        """Canonical names in the order of the forward pass; see `families.decoder.decoder_weights`."""
+        return tuple(self._layout.weights)
+
+    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of each weight; [out, in] for a linear."""
+        return {name: source.shape for name, source in self._layout.weights.items()}
+
+    def weight_types(self) -> dict[str, str]:
+        """The stored type of each weight, for example `Q4_1`."""
+        tensors = self.gguf.tensors
+        return {name: tensors[source.tensor].type_name for name, source in self._layout.weights.items()}
+
+    def read_weight(self, name: str) -> np.ndarray:
+        """One weight; read one at a time, little more than its float32 size is in memory.
+
+        Args:
+          name: canonical.
+
+        Returns:
+          A new float32 array of the shape in `weight_shapes`, rotary rows half-split.
+
+        Raises:
+          KeyError: for a name that `weight_names` does not have.
+        """
+        source = self._layout.weights[name]
+        array = self.gguf.read(source.tensor)
+        if source.paired_heads:
+            array = unpair_rows(array, source.paired_heads, self.spec.rotary_size)
+        return array
+
+    @functools.cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The file's tokenizer, built at the first use; InputError if the file has none that is supported."""
+        return build_tokenizer(self.gguf.metadata, source=shown_path(self.path))
+
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        """Tokens that end a continuation."""
+        return self.tokenizer.stop_ids
+
+    @functools.cached_property
+    def _sha256(self) -> str:
+        try:
+            with open(self.path, "rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise InputError(f"{shown_path(self.path)}: cannot be read: {error.strerror or error}") from None
+
+    def sha256(self) -> str:
+        """SHA-256 of the whole file in hex; reads it once, at the first call."""
+        return self._sha256
+
+
+def open_model_file(path: str | os.PathLike[str], *, weights: bool = True) -> ModelFile:
+    """Opens a model file and checks it.
+
+    Args:
+      path: a GGUF file.
+      weights: whether the file must be a model that can be run. False checks the
+        header only, so that a vocabulary or an unknown architecture can be looked at.
+
+    Raises:
+      InputError: one line that names the file and what is wrong.
+    """
+    gguf = open_gguf(path)
+    try:
+        model = ModelFile(gguf)
+        if weights:
+            model.check_weights()
+    except InputError:
+        gguf.close()
+        raise
+    return model
+
+
+def load(
+    name_or_path: str | os.PathLike[str], *, weights: bool = True, log: Callable[[str], None] = print_line
+) -> ModelFile:
+    """Opens a model by catalog name or path; a catalog model is fetched once.
+
+    Args:
+      name_or_path: a name of the catalog, or a GGUF file.
+      weights: as in `open_model_file`.
+      log: receives progress lines while a model is fetched.
+
+    Raises:
+      InputError: neither a name nor a usable file.
+      RunError: fetching failed.
+    """
+    return open_model_file(resolve_model(name_or_path, log=log), weights=weights)

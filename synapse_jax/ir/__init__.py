@@ -1,0 +1,1 @@
+"""The Model IR: what a model computes, before any graph of it."""

@@ -1,0 +1,96 @@
+"""The Model IR: a model as blocks of named operations on shaped values, frozen data without jax."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from synapse_jax.spec.model import ModelSpec
+from synapse_jax.spec.runtime import RuntimeProfile
+
+Attribute = int | float | str
+
+
+@dataclasses.dataclass(frozen=True)
+class Value:
+    """A named intermediate result. Axis sizes are numbers or letters (`T`) that an entry decides."""
+
+    name: str
+    shape: tuple[int | str, ...]
+    dtype: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Weight:
+    """A named weight argument; within a layer the name is relative to the layer."""
+
+    name: str
+    shape: tuple[int, ...]
+    parts: tuple[str, ...] = ()
+    """Names of the model's weights that are stacked along the first axis to make it; none means itself."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """One operation: values and weights in, one value out, constants as sorted attributes."""
+
+    op: str
+    inputs: tuple[Value, ...]
+    weights: tuple[Weight, ...]
+    attributes: tuple[tuple[str, Attribute], ...]
+    output: Value
+
+    def attribute(self, name: str) -> Attribute:
+        """The constant of that name.
+
+        Raises:
+            KeyError: the node has none of that name.
+        """
+        return dict(self.attributes)[name]
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Nodes that run in order. A layer's block is the same value for every layer that is built alike."""
+
+    name: str
+    nodes: tuple[Node, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelIR:
+    """A whole model under one runtime profile, ready to be lowered.
+
+    `embed` turns tokens into the residual stream, each of `layers` transforms it, `head` turns the
+    rows that are asked for into logits.
+    """
+
+    spec: ModelSpec
+    profile: RuntimeProfile
+    embed: Block
+    layers: tuple[Block, ...]
+    head: Block
+
+    def weights(self) -> Iterator[Weight]:
+        """Every weight once, with full names and at least one part, in the order of use."""
+        seen = set()
+        for prefix, block in self.scoped_blocks():
+            for node in block.nodes:
+                for weight in node.weights:
+                    name = scoped_name(prefix, weight.name)
+                    if name not in seen:
+                        seen.add(name)
+                        parts = tuple(scoped_name(prefix, part) for part in weight.parts or (weight.name,))
+                        yield Weight(name, weight.shape, parts)
+
+    def scoped_blocks(self) -> Iterator[tuple[str, Block]]:
+        """Blocks in execution order, each with the prefix of its weight names."""
+        yield "", self.embed
+        for index, block in enumerate(self.layers):
+            yield f"layers.{index}", block
+        yield "", self.head
+
+
+def scoped_name(prefix: str, name: str) -> str:
+    """Full name of a weight that a block calls `name`."""
+    return f"{prefix}.{name}" if prefix else name

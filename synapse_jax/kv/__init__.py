@@ -1,0 +1,1 @@
+"""The KV cache: a value on the device, bookkeeping on the host."""

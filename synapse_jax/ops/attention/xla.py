@@ -1,0 +1,109 @@
+"""Paged attention in plain XLA: an online softmax that takes one page a turn, in place."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from synapse_jax.kv.pages import read_page
+
+
+def attend_pages(
+    q_TNH: jax.Array,
+    pool_PC2KH: jax.Array,
+    page_table_BM: jax.Array,
+    sequence_T: jax.Array,
+    position_T: jax.Array,
+    scale: float,
+) -> jax.Array:
+    """Causal attention of packed rows over the pages of their sequences.
+
+    Online softmax (Milakov and Gimelshein, arXiv 1805.02867) over key blocks of one page. The row sum is
+    the last row of the P·V product, through a row of ones under V, so that it is accumulated like every
+    other output. A block in which a row sees no key leaves that row's state unchanged to the bit: rows of
+    other sequences, padding and capacity beyond the used pages cost time and never a bit.
+
+    Args:
+        q_TNH: float32 [T, N, H], rotated.
+        pool_PC2KH: the layer's pool, this step's rows already written.
+        page_table_BM: int32 [B, M], page of each sequence's positions m·C … m·C + C − 1.
+        sequence_T: int32 [T], the sequence of each row; −1 marks padding.
+        position_T: int32 [T], the row's own position: it sees keys 0 … position.
+        scale: factor on q·k.
+
+    Returns:
+        float32 [T, N·H]; zeros in padding rows.
+    """
+    rows, query_heads, head_size = q_TNH.shape
+    page_size, kv_heads = pool_PC2KH.shape[1], pool_PC2KH.shape[3]
+    group = query_heads // kv_heads
+    q = (q_TNH * scale).astype(pool_PC2KH.dtype).reshape(rows, kv_heads, group, head_size)
+    q_KRH = q.transpose(1, 2, 0, 3).reshape(kv_heads, group * rows, head_size)
+
+    state = (
+        jnp.full((kv_heads, group * rows), -jnp.inf, jnp.float32),
+        jnp.zeros((kv_heads, group * rows, head_size + 1), jnp.float32),
+    )
+    for b in range(page_table_BM.shape[0]):
+        newest_T = jnp.where(sequence_T == b, position_T, -1)
+        newest_R = jnp.tile(newest_T, group)
+        pages = (jnp.max(newest_T) + page_size) // page_size
+        turn = _page_turn(q_KRH, pool_PC2KH, page_table_BM[b], newest_R)
+        state = lax.fori_loop(0, pages, turn, state)
+
+    _, sums_KRH1 = state
+    # A row that sees a key has a sum of at least exp(0) = 1, so only padding is changed, from 0 to 1.
+    out_KRH = sums_KRH1[..., :head_size] / jnp.maximum(sums_KRH1[..., head_size:], 1)
+    out = out_KRH.reshape(kv_heads, group, rows, head_size).transpose(2, 0, 1, 3)
+    return out.reshape(rows, query_heads * head_size)
+
+
+def _page_turn(q_KRH, pool_PC2KH, page_table_M, newest_R):
+    """One turn of the online softmax: the page at index `m` of a sequence's table."""
+    page_size = pool_PC2KH.shape[1]
+
+    def turn(m, state):
+        page = lax.dynamic_index_in_dim(page_table_M, m, keepdims=False, allow_negative_indices=False)
+        k_KCH, v_KHC = read_page(pool_PC2KH, page)
+        key_C = m * page_size + jnp.arange(page_size, dtype=jnp.int32)
+        return softmax_block(state, q_KRH, k_KCH, v_KHC, key_C[None, :] <= newest_R[:, None])
+
+    return turn
+
+
+def softmax_block(state, q_KRH, k_KCH, v_KHC, visible_RC):
+    """Adds one block of keys to the online softmax.
+
+    Args:
+        state: (m_KR, sums_KRH1): the largest score so far, −inf before the first key, and the sums
+            exp(s − m)·[v, 1].
+        q_KRH: scaled queries [K, R, H], R = G·T.
+        k_KCH: keys [K, C, H].
+        v_KHC: values [K, H, C].
+        visible_RC: bool [R, C], the keys that each row sees.
+
+    Returns:
+        The new state. Rows that see no key of the block keep theirs bitwise.
+    """
+    m_KR, sums_KRH1 = state
+    s_KRC = _batched_dot(q_KRH, k_KCH)
+    s_KRC = jnp.where(visible_RC[None], s_KRC, -jnp.inf)
+    new_m_KR = jnp.maximum(m_KR, jnp.max(s_KRC, axis=-1))
+    shift_KR = jnp.where(jnp.isneginf(new_m_KR), 0, new_m_KR)
+    p_KRC = jnp.exp(s_KRC - shift_KR[..., None]).astype(v_KHC.dtype)
+    decay_KR = jnp.exp(m_KR - shift_KR)
+    ones_K1C = jnp.ones((v_KHC.shape[0], 1, v_KHC.shape[2]), v_KHC.dtype)
+    v1_KH1C = jnp.concatenate([v_KHC, ones_K1C], axis=1)
+    return new_m_KR, sums_KRH1 * decay_KR[..., None] + _batched_dot(p_KRC, v1_KH1C)
+
+
+def _batched_dot(a_KRI: jax.Array, b_KOI: jax.Array) -> jax.Array:
+    """[K, R, in]·[K, out, in]ᵀ → float32 [K, R, out]; the last axes contract, as in `linear`."""
+    return lax.dot_general(
+        a_KRI,
+        b_KOI,
+        (((2,), (2,)), ((0,), (0,))),
+        precision=lax.Precision.HIGHEST,
+        preferred_element_type=jnp.float32,
+    )

@@ -1,0 +1,45 @@
+"""Row-wise operations: norm, rotation, gate. All in float32."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+
+def rms_norm(x_TD: jax.Array, weight_D: jax.Array, epsilon: float) -> jax.Array:
+    """x / sqrt(mean(x²) + ε) · w over the last axis (Zhang and Sennrich, arXiv 1910.07467).
+
+    Args:
+        x_TD: float32 [T, D].
+        weight_D: float32 [D].
+        epsilon: added to the mean square.
+
+    Returns:
+        float32 [T, D].
+    """
+    mean_square_T1 = jnp.mean(x_TD * x_TD, axis=-1, keepdims=True)
+    return x_TD * lax.rsqrt(mean_square_T1 + epsilon) * weight_D[None, :]
+
+
+def rotate(x_TNH: jax.Array, cos_TR: jax.Array, sin_TR: jax.Array) -> jax.Array:
+    """Rotary embedding on half-split pairs (i, i + R) of the leading 2R dimensions of each head.
+
+    Args:
+        x_TNH: float32 [T, heads, H].
+        cos_TR: float32 [T, R], rows of the host's table.
+        sin_TR: float32 [T, R].
+
+    Returns:
+        float32 [T, heads, H]; dimensions from 2R up pass unchanged.
+    """
+    pairs = cos_TR.shape[-1]
+    cos, sin = cos_TR[:, None, :], sin_TR[:, None, :]
+    a, b, rest = x_TNH[..., :pairs], x_TNH[..., pairs : 2 * pairs], x_TNH[..., 2 * pairs :]
+    return jnp.concatenate([a * cos - b * sin, b * cos + a * sin, rest], axis=-1)
+
+
+def silu_gate(gate_up_T2F: jax.Array) -> jax.Array:
+    """silu(gate) · up (Shazeer, arXiv 2002.05202): float32 [T, 2F], gate first, → [T, F]."""
+    gate_TF, up_TF = jnp.split(gate_up_T2F, 2, axis=-1)
+    return jax.nn.silu(gate_TF) * up_TF

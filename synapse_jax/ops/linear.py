@@ -1,0 +1,42 @@
+"""Matrix products with weights, and rows of the embedding."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+
+def linear(x_TI: jax.Array, weight_OI: jax.Array, bias_O: jax.Array | None = None) -> jax.Array:
+    """y = x·Wᵀ + b with float32 accumulation.
+
+    Inputs enter the product in the weight's type. The weight is stored [out, in] and both operands
+    contract their last axis: of the layouts tried, it is the one whose rows have the same bits for
+    any number of rows from 2 up (BUILD.md, "Rows and bits").
+
+    Args:
+        x_TI: float32 [T, in].
+        weight_OI: f32 or bf16 [out, in].
+        bias_O: float32 [out], added after the product.
+
+    Returns:
+        float32 [T, out].
+    """
+    y_TO = lax.dot_general(
+        x_TI.astype(weight_OI.dtype),
+        weight_OI,
+        (((1,), (1,)), ((), ())),
+        precision=lax.Precision.HIGHEST,
+        preferred_element_type=jnp.float32,
+    )
+    return y_TO if bias_O is None else y_TO + bias_O[None, :]
+
+
+def embed(tokens_T: jax.Array, table_VD: jax.Array) -> jax.Array:
+    """Rows of the embedding table as float32 [T, D].
+
+    Args:
+        tokens_T: int32 [T], each below V: the host has checked them.
+        table_VD: f32 or bf16 [V, D].
+    """
+    return table_VD.at[tokens_T].get(mode="promise_in_bounds").astype(jnp.float32)

@@ -1,0 +1,29 @@
+"""From a block of logits to what is kept of it."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+
+def nll_and_greedy(logits_RV: jax.Array, target_R: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Negative log-likelihood of the targets, and the most likely tokens.
+
+    NLL = ln Σ_v exp(l_v − max) + max − l_target, in float32. Ties go to the lowest token. A NaN
+    anywhere in a row makes its NLL NaN.
+
+    Args:
+        logits_RV: float32 [R, V].
+        target_R: int32 [R]; −1 asks for the NLL of the greedy token itself.
+
+    Returns:
+        nll float32 [R] in nats, greedy int32 [R].
+    """
+    top_R = jnp.max(logits_RV, axis=-1)
+    log_sum_R = jnp.log(jnp.sum(jnp.exp(logits_RV - top_R[:, None]), axis=-1)) + top_R
+    greedy_R = jnp.argmax(logits_RV, axis=-1).astype(jnp.int32)
+    chosen_R = jnp.where(target_R < 0, greedy_R, target_R)
+    chosen_logit_R = jnp.take_along_axis(logits_RV, chosen_R[:, None], axis=-1, mode="promise_in_bounds")[
+        :, 0
+    ]
+    return log_sum_R - chosen_logit_R, greedy_R

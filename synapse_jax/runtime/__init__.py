@@ -1,0 +1,1 @@
+"""Sessions: the only code that holds state."""

@@ -1,0 +1,148 @@
+"""Host side of a step: rows of several sequences packed into the arrays that an entry takes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from synapse_jax.dims import DECODE_TOKENS
+from synapse_jax.graph.entry import (
+    LOGIT_ROWS,
+    PROMPT_ROLE,
+    STOP_TOKENS,
+    DecodeBatch,
+    Entry,
+    Rows,
+    StepBatch,
+)
+from synapse_jax.spec.rope import RopeProfile, rope_rows
+from synapse_jax.spec.runtime import RuntimeProfile
+
+
+@dataclasses.dataclass(frozen=True)
+class Segment:
+    """Consecutive tokens of one sequence."""
+
+    tokens: np.ndarray
+    """int32 [n]."""
+    start: int
+    """Position of the first token."""
+    pages: tuple[int, ...]
+    """The sequence's pages, enough for start + n positions."""
+    role: int = PROMPT_ROLE
+
+
+def pack_rows(entry: Entry, profile: RuntimeProfile, segments: Sequence[Segment]) -> Rows:
+    """Packs segments, one a sequence, in order; the rest of the rows is padding.
+
+    Raises:
+        ValueError: more segments or rows than the entry holds, or a segment without a page for its positions.
+    """
+    if len(segments) > entry.sequences or sum(len(s.tokens) for s in segments) > entry.rows:
+        raise ValueError(f"{len(segments)} segments do not fit in {entry} with {entry.sequences} sequences")
+    pool, table = entry.capacity // profile.page_size, _page_table(entry, profile, segments)
+    token, role = np.zeros(entry.rows, np.int32), np.zeros(entry.rows, np.int32)
+    sequence, position = np.full(entry.rows, -1, np.int32), np.full(entry.rows, -1, np.int32)
+    page, cell = np.full(entry.rows, pool, np.int32), np.zeros(entry.rows, np.int32)
+    row = 0
+    for index, segment in enumerate(segments):
+        here = slice(row, row + len(segment.tokens))
+        row = here.stop
+        token[here], role[here], sequence[here] = segment.tokens, segment.role, index
+        position[here] = np.arange(segment.start, segment.start + len(segment.tokens))
+        page[here], cell[here] = _cells(profile, segment, position[here])
+    cos, sin = _angles(profile, position)
+    return Rows(token, sequence, position, role, cos, sin, page, cell, table)
+
+
+def step_batch(
+    rows: Rows, targets: np.ndarray | None = None, first_row: int = 0, logit_rows: Sequence[int] = ()
+) -> StepBatch:
+    """A step that scores rows from `first_row` on against `targets`, int32 [n], and gives logits of a few.
+
+    Places of the logits that nobody asks for repeat row 0.
+    """
+    target = np.zeros(len(rows.token_T), np.int32)
+    stop_row = first_row
+    if targets is not None:
+        stop_row = first_row + len(targets)
+        target[first_row:stop_row] = targets
+    logit_row = np.zeros(LOGIT_ROWS, np.int32)
+    logit_row[: len(logit_rows)] = logit_rows
+    return StepBatch(
+        rows, target, np.int32(first_row), np.int32(stop_row), logit_row, np.bool_(len(logit_rows) > 0)
+    )
+
+
+def decode_batch(
+    entry: Entry,
+    profile: RuntimeProfile,
+    segment: Segment,
+    *,
+    turns: int,
+    targets: np.ndarray | None = None,
+    stop_tokens: Sequence[int] = (),
+) -> DecodeBatch:
+    """A decode call of one sequence: first the segment's tokens, then greedy ones, `turns` in all.
+
+    Args:
+        entry: a decode entry of one sequence.
+        profile: the resolved runtime profile.
+        segment: the given tokens, at least one, at most `turns`.
+        turns: tokens to evaluate, at most A.
+        targets: int32 [turns] tokens whose NLL is returned, or None for the greedy tokens' own.
+        stop_tokens: at most 16 tokens that end the call.
+    """
+    if not 1 <= len(segment.tokens) <= turns <= DECODE_TOKENS or len(stop_tokens) > STOP_TOKENS:
+        raise ValueError(f"{len(segment.tokens)} given tokens, {turns} turns, {len(stop_tokens)} stop tokens")
+    pool = entry.capacity // profile.page_size
+    position = np.full(DECODE_TOKENS, -1, np.int32)
+    position[:turns] = np.arange(segment.start, segment.start + turns)
+    page, cell = np.full(DECODE_TOKENS, pool, np.int32), np.zeros(DECODE_TOKENS, np.int32)
+    page[:turns], cell[:turns] = _cells(profile, segment, position[:turns])
+    token, target = np.zeros(DECODE_TOKENS, np.int32), np.full(DECODE_TOKENS, -1, np.int32)
+    token[: len(segment.tokens)] = segment.tokens
+    if targets is not None:
+        target[:turns] = targets
+    stop = np.full(STOP_TOKENS, -1, np.int32)
+    stop[: len(stop_tokens)] = list(stop_tokens)
+    cos, sin = _angles(profile, position)
+    return DecodeBatch(
+        token[:, None],
+        np.int32(len(segment.tokens)),
+        np.int32(turns),
+        target[:, None],
+        stop,
+        position[:, None],
+        np.full(1, segment.role, np.int32),
+        cos[:, None],
+        sin[:, None],
+        page[:, None],
+        cell[:, None],
+        _page_table(entry, profile, [segment]),
+    )
+
+
+def _page_table(entry: Entry, profile: RuntimeProfile, segments: Sequence[Segment]) -> np.ndarray:
+    table = np.zeros((entry.sequences, entry.capacity // profile.page_size), np.int32)
+    for index, segment in enumerate(segments):
+        table[index, : len(segment.pages)] = segment.pages
+    return table
+
+
+def _cells(profile: RuntimeProfile, segment: Segment, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Page and cell of each position, checked: on the device an index out of range goes unnoticed."""
+    if len(position) and position[-1] >= len(segment.pages) * profile.page_size:
+        raise ValueError(
+            f"position {position[-1]} is beyond {len(segment.pages)} pages of {profile.page_size}"
+        )
+    return np.asarray(segment.pages, np.int32)[position // profile.page_size], position % profile.page_size
+
+
+def _angles(profile: RuntimeProfile, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """cos and sin rows; padding takes those of position 0."""
+    rope = profile.rope
+    assert isinstance(rope, RopeProfile)
+    return rope_rows(rope, np.maximum(position, 0))

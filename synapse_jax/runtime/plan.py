@@ -1,0 +1,48 @@
+"""How work is cut into steps, and how much of the context it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from synapse_jax.dims import DECODE_TOKENS, ROW_LADDER
+from synapse_jax.errors import InputError
+
+SMALL_ROWS, LARGE_ROWS = ROW_LADDER[0], ROW_LADDER[-1]
+
+
+def steps(total: int, rows: int) -> Iterator[tuple[int, int]]:
+    """(first, count) of the steps that cover `total` positions with `rows` each.
+
+    The tail runs as 32-row steps unless it fills more than half of a full step, so that only two row counts
+    are compiled for one kind of work. With one row a step, a device call takes up to A of them.
+    """
+    rows = DECODE_TOKENS if rows == 1 else rows
+    first = 0
+    while first < total:
+        count = min(rows, total - first)
+        if SMALL_ROWS < rows and 2 * count <= rows:
+            count = min(count, SMALL_ROWS)
+        yield first, count
+        first += count
+
+
+def bucket(count: int, largest: int) -> int:
+    """Row count of the entry that evaluates a step of `count` rows: 32, or the work's own."""
+    return SMALL_ROWS if count <= SMALL_ROWS else largest
+
+
+def positions_needed(prompt_tokens: int, max_new_tokens: int, context: int) -> int:
+    """Positions that a generation evaluates: the last new token needs none.
+
+    Raises:
+        InputError: more than the context has; both numbers are named.
+    """
+    if max_new_tokens < 0:
+        raise InputError(f"max_new_tokens {max_new_tokens} is negative")
+    needed = prompt_tokens + max(max_new_tokens - 1, 0)
+    if needed > context:
+        raise InputError(
+            f"a prompt of {prompt_tokens} tokens and {max_new_tokens} new ones need {needed} positions, "
+            f"the context has {context}"
+        )
+    return needed

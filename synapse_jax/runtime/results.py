@@ -1,0 +1,48 @@
+"""What a session gives back."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from synapse_jax.errors import RunError
+
+
+@dataclasses.dataclass(frozen=True)
+class Scores:
+    """Teacher-forced scores of consecutive positions."""
+
+    nll: np.ndarray
+    """float32 [n], −ln p(token | all tokens before it), in nats."""
+    greedy: np.ndarray
+    """int32 [n], the most likely token there."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Generation:
+    """A greedy continuation."""
+
+    token_ids: tuple[int, ...]
+    """New tokens; a stop token that ended them is not among them."""
+    finish_reason: str
+    """`stop`, or `length` when as many tokens as asked for came without one."""
+    prompt_tokens: int
+    """Tokens of the prompt."""
+    reused_tokens: int = 0
+    """Tokens of the prompt that were not evaluated again."""
+
+
+def check_finite(nll: np.ndarray, position: int) -> None:
+    """Refuses NaN and infinity.
+
+    Args:
+        nll: float32 [n].
+        position: position of the first.
+
+    Raises:
+        RunError: names the first position whose NLL is not finite.
+    """
+    wrong = np.flatnonzero(~np.isfinite(nll))
+    if wrong.size:
+        raise RunError(f"the NLL at position {position + wrong[0]} is {nll[wrong[0]]}")

@@ -1,0 +1,1 @@
+"""Pure data about models and runs, frozen, without jax."""

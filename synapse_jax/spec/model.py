@@ -1,0 +1,78 @@
+"""What a model file says about the model, as frozen data."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from synapse_jax.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelSpec:
+    """A decoder-only transformer with RMS norms, rotary attention and a gated FFN.
+
+    Everything that decides the numbers and nothing about how they are run.
+    Weights are in half-split rotary order, whatever the file stores.
+    """
+
+    arch: str
+    """Architecture as the file names it: `llama` or `qwen2`."""
+    layers: int
+    """L, transformer blocks."""
+    width: int
+    """D, size of the residual stream."""
+    ffn_width: int
+    """F, inner size of the gated feed-forward."""
+    query_heads: int
+    """N, query heads a layer."""
+    kv_heads: int
+    """K, key and value heads a layer; divides N."""
+    head_size: int
+    """H, size of a head; not always D / N."""
+    rotary_size: int
+    """How many leading dimensions of a head are rotated; even, at most H."""
+    vocab_size: int
+    """V, rows of the embedding and of the output head."""
+    trained_context: int
+    """Positions the model was trained for."""
+    norm_epsilon: float
+    """Added to the mean square in every RMS norm."""
+    rope_base: float
+    """θ base of the unscaled rotary frequencies."""
+    qkv_bias: bool
+    """Whether the query, key and value projections add a bias."""
+    tied_output: bool
+    """Whether the output head is the embedding itself."""
+
+    def __post_init__(self):
+        for field in (
+            "layers",
+            "width",
+            "ffn_width",
+            "query_heads",
+            "kv_heads",
+            "head_size",
+            "rotary_size",
+            "vocab_size",
+            "trained_context",
+        ):
+            value = getattr(self, field)
+            if not isinstance(value, int) or value < 1:
+                raise InputError(f"model: {field} is {value!r}, not a positive integer")
+        if self.query_heads % self.kv_heads:
+            raise InputError(
+                f"model: kv_heads {self.kv_heads} does not divide query_heads {self.query_heads}"
+            )
+        if self.rotary_size % 2 or self.rotary_size > self.head_size:
+            raise InputError(
+                f"model: rotary_size {self.rotary_size} is odd or above head_size {self.head_size}"
+            )
+        for field in ("norm_epsilon", "rope_base"):
+            value = getattr(self, field)
+            if not 0 < value < float("inf"):
+                raise InputError(f"model: {field} is {value!r}, not a positive finite number")
+
+    @property
+    def group_size(self) -> int:
+        """G = N / K, query heads that share a key head."""
+        return self.query_heads // self.kv_heads

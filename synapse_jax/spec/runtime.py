@@ -1,0 +1,70 @@
+"""How a model is run: every choice that is not the model's own, as frozen data."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from synapse_jax.errors import InputError
+from synapse_jax.spec.model import ModelSpec
+from synapse_jax.spec.rope import RopeProfile, unscaled_profile
+
+_CHOICES = {
+    "precision": ("f32", "bf16"),
+    "kv_dtype": ("f32",),
+    "attention": ("dense",),
+    "kernels": ("xla",),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class RuntimeProfile:
+    """Context, caches, precision and device of a session.
+
+    `context` and `rope` may be left out; `resolve` fills them from the model. A record
+    always shows the resolved profile.
+    """
+
+    context: int | None = None
+    """Most positions that a sequence may have; None means the whole window."""
+    rope: RopeProfile | None = None
+    """Rotary profile; None means the file's own."""
+    page_size: int = 256
+    """C, positions a page: one page is one key block of the online softmax."""
+    kv_dtype: str = "f32"
+    """Type of cached keys and values."""
+    attention: str = "dense"
+    """Attention policy; `dense` is the file's own masks and no approximation."""
+    precision: str = "f32"
+    """Type of weights and matmul inputs: f32 or bf16. Accumulation is float32 in both."""
+    kernels: str = "xla"
+    """Implementations of the ops: `xla` is the plain one that defines what is right."""
+    device: str = "auto"
+    """XLA device: auto, or cpu, gpu, tpu or metal with an optional index, as in `gpu:1`."""
+
+    def __post_init__(self):
+        for field, choices in _CHOICES.items():
+            if getattr(self, field) not in choices:
+                raise InputError(
+                    f"{field} {getattr(self, field)!r} is not supported; choose from {', '.join(choices)}"
+                )
+        if self.context is not None and self.context < 1:
+            raise InputError(f"context {self.context} is below 1")
+        size = self.page_size
+        if not 16 <= size <= 1024 or size & (size - 1):
+            raise InputError(f"page_size {size} is not a power of two from 16 to 1024")
+
+
+def resolve(profile: RuntimeProfile, spec: ModelSpec) -> RuntimeProfile:
+    """The profile with context and RoPE profile filled in, checked against the model.
+
+    Raises:
+        InputError: the context is above the window of the RoPE profile; both numbers are named.
+    """
+    rope = profile.rope or unscaled_profile(spec)
+    context = rope.context_limit if profile.context is None else profile.context
+    if context > rope.context_limit:
+        raise InputError(
+            f"context {context} is above the {rope.context_limit} positions the model was trained for "
+            f"(RoPE scaling {rope.type})"
+        )
+    return dataclasses.replace(profile, context=context, rope=rope)

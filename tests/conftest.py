@@ -1,0 +1,20 @@
+"""Fixtures that every test may use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+from synapse_jax.io.catalog import resolve_model
+
+# The same examples in every run, and no failure because a machine was busy.
+hypothesis.settings.register_profile("repository", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("repository")
+
+
+@pytest.fixture(scope="session")
+def smol_path() -> Path:
+    """SmolLM2-135M-Instruct Q4_1 in the user's cache; fetched on first use."""
+    return resolve_model("smollm2-135m-instruct")
