@@ -14,6 +14,16 @@ hypothesis.settings.register_profile("repository", derandomize=True, deadline=No
 hypothesis.settings.load_profile("repository")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full", action="store_true", help="score the whole parity text: about 20 minutes more")
+
+
+@pytest.fixture(scope="session")
+def full(request: pytest.FixtureRequest) -> bool:
+    """Whether the long form of a test was asked for."""
+    return request.config.getoption("--full")
+
+
 @pytest.fixture(scope="session")
 def smol_path() -> Path:
     """SmolLM2-135M-Instruct Q4_1 in the user's cache; fetched on first use."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Sequence
 
 from absl import flags
@@ -39,37 +40,50 @@ class CommandFlags:
             HelpRequest: `--help` or `-h` is among them.
             InputError: an unknown flag, a bad value, or a word that is no flag.
         """
-        arguments = self._with_underscores(list(argv))
+        arguments = self._canonical(list(argv))
         try:
-            rest = self.values([self._command, *arguments])[1:]
+            self.values([self._command, *arguments])
         except flags.Error as error:
             raise InputError(f"{self._command}: {self._with_dashes(str(error))}") from None
-        if rest:
-            raise InputError(
-                f"{self._command}: {rest[0]!r} is not a flag; values belong to flags, as in --prompt 'text'"
-            )
 
-    def _with_underscores(self, argv: list[str]) -> list[str]:
-        """Names with underscores, as absl wants them; values are left alone."""
-        out, index = [], 0
-        while index < len(argv):
-            word = argv[index]
-            index += 1
+    def _canonical(self, argv: list[str]) -> list[str]:
+        """The arguments as `--name=value`, names with underscores and values as they are.
+
+        absl then never takes a value for a flag, nor acts on its own `--flagfile` and `--undefok`.
+        """
+        out: list[str] = []
+        words = iter(argv)
+        for word in words:
             if word in ("--help", "-h", "-help"):
                 raise HelpRequest(self._help())
-            if not word.startswith("--") or word == "--":
-                out.append(word)
-                continue
-            name, equals, value = word[2:].partition("=")
-            name = name.replace("-", "_")
-            if name.startswith("no_") and name[3:] in self.values and self.values[name[3:]].boolean:
-                name = f"no{name[3:]}"
-            out.append(f"--{name}{equals}{value}")
-            takes_next = not equals and name in self.values and not self.values[name].boolean
-            if takes_next and index < len(argv):
-                out.append(argv[index])
-                index += 1
+            given, equals, value = word.partition("=")
+            name = given.removeprefix("-").removeprefix("-").replace("-", "_")
+            if not given.startswith("-") or not name:
+                raise InputError(
+                    f"{self._command}: {word!r} is not a flag; values belong to flags, as in --prompt 'text'"
+                )
+            negated = name.removeprefix("no").removeprefix("_")
+            if name not in self.values and name.startswith("no") and self._is_boolean(negated) and not equals:
+                out.append(f"--no{negated}")
+            elif name not in self.values:
+                raise InputError(f"{self._command}: there is no flag {word!r}{self._suggestion(name)}")
+            elif equals:
+                out.append(f"--{name}={value}")
+            elif self._is_boolean(name):
+                out.append(f"--{name}")
+            else:
+                value = next(words, None)
+                if value is None:
+                    raise InputError(f"{self._command}: {given} needs a value")
+                out.append(f"--{name}={value}")
         return out
+
+    def _is_boolean(self, name: str) -> bool:
+        return name in self.values and bool(self.values[name].boolean)
+
+    def _suggestion(self, name: str) -> str:
+        close = difflib.get_close_matches(name, list(self.values), 1)
+        return f"; did you mean --{close[0].replace('_', '-')}?" if close else ""
 
     def _with_dashes(self, message: str) -> str:
         first = message.splitlines()[0]

@@ -9,9 +9,11 @@ from absl import flags
 
 from synapse_jax.cli import flags as shared
 from synapse_jax.cli.inputs import open_model, read_input
-from synapse_jax.cli.output import emit, optional_file
+from synapse_jax.cli.output import optional_file, save, show
 from synapse_jax.cli.progress import Progress, say
 from synapse_jax.errors import InputError
+from synapse_jax.evals import record as records
+from synapse_jax.runtime.plan import positions_needed
 from synapse_jax.spec.runtime import resolve
 
 
@@ -40,20 +42,18 @@ def run(values: flags.FlagValues) -> int:
     source = shared.choose_one(values, ("prompt", "prompt_file", "tokens", "tokens_file"))
     profile = shared.profile_from(values)
     with optional_file(values.output) as output, open_model(values) as model:
+        resolved = resolve(profile, model.spec)
         prompt = read_input(values, source, model)
         if not prompt.ids:
             raise InputError(
                 f"--{source.replace('_', '-')} is empty and the vocabulary adds no BOS: nothing to continue"
             )
         tokenizer = model.tokenizer
-        # jax starts here: bad input is refused before that.
-        from synapse_jax.evals import record as records
-        from synapse_jax.runtime.plan import positions_needed
-        from synapse_jax.runtime.session import Session
-
-        resolved = resolve(profile, model.spec)
         assert resolved.context is not None
         positions_needed(len(prompt.ids), values.max_new_tokens, resolved.context)
+        # jax starts here: bad input is refused before that.
+        from synapse_jax.runtime.session import Session
+
         session = Session(
             model,
             profile,
@@ -66,7 +66,8 @@ def run(values: flags.FlagValues) -> int:
         generation = session.generate(prompt.ids, values.max_new_tokens, progress=progress)
         progress.close()
         late = session.compile_s - compiled_before
-        evaluated = prompt.ids + list(generation.token_ids)
+        # The last new token is not evaluated, unless a stop token came after it.
+        evaluated = (prompt.ids + list(generation.token_ids))[: session.cache.held]
         timings = records.Timings(
             session.load_s, session.compile_s, time.perf_counter() - started - late, len(evaluated)
         )
@@ -80,10 +81,11 @@ def run(values: flags.FlagValues) -> int:
             evaluated=evaluated,
             timings=timings,
         )
-        emit(values, output, record, [])
-        if not values.json:
-            print(text)
-            _say_speed(record, say(values.progress))
+        save(output, record)
+    show(values, record, [])
+    if not values.json:
+        print(text)
+        _say_speed(record, say(values.progress))
     return 0
 
 

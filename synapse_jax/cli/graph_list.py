@@ -6,7 +6,7 @@ from absl import flags
 
 from synapse_jax.cli import flags as shared
 from synapse_jax.cli.inputs import open_model
-from synapse_jax.cli.output import emit, optional_file
+from synapse_jax.cli.output import optional_file, save, show
 
 
 def define(values: flags.FlagValues) -> None:
@@ -45,7 +45,9 @@ def run(values: flags.FlagValues) -> int:
                     "compiled": GRAPHS.holds(executable, device),
                 }
             )
-        record = build_record("graph list", result={"entries": entries}, model=model, profile=ir.profile)
+        record = build_record(
+            "graph list", result={"entries": entries}, model=model, profile=ir.profile, device=device
+        )
         record["fingerprints"] = {"profile": profile_identity(ir).digest, "entries": entries}
         table = [("profile", record["fingerprints"]["profile"])]
         table += [
@@ -55,5 +57,6 @@ def run(values: flags.FlagValues) -> int:
             )
             for entry in entries
         ]
-        emit(values, output, record, table)
+        save(output, record)
+    show(values, record, table)
     return 0

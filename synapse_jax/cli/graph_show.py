@@ -6,7 +6,7 @@ from absl import flags
 
 from synapse_jax.cli import flags as shared
 from synapse_jax.cli.inputs import open_model
-from synapse_jax.cli.output import emit, optional_file
+from synapse_jax.cli.output import optional_file, save, show
 
 
 def define(values: flags.FlagValues) -> None:
@@ -38,6 +38,7 @@ def run(values: flags.FlagValues) -> int:
         from synapse_jax.runtime.devices import find_device
         from synapse_jax.spec.runtime import resolve
 
+        device = find_device(profile.device)
         ir = build(model.spec, resolve(profile, model.spec))
         try:
             entry = entry_for(
@@ -45,11 +46,12 @@ def run(values: flags.FlagValues) -> int:
             )
         except ValueError as error:
             raise InputError(f"graph show: {error}") from None
-        result = describe(ir, lower_on(ir, entry, find_device(profile.device)))
-        record = build_record("graph show", result=result, model=model, profile=ir.profile)
-        emit(values, output, record, [])
-        if not values.json:
-            print(_text(result), end="")
+        result = describe(ir, lower_on(ir, entry, device))
+        record = build_record("graph show", result=result, model=model, profile=ir.profile, device=device)
+        save(output, record)
+    show(values, record, [])
+    if not values.json:
+        print(_text(result), end="")
     return 0
 
 

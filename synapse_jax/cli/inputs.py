@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 
 from absl import flags
 
@@ -49,10 +50,24 @@ def read_input(
         source = "--tokens" if name == "tokens" else shown_path(given)
         check_token_ids(ids, model.spec.vocab_size, source)
         return Tokens(ids, name)
-    text, dropped = (given, None) if name == "prompt" else (read_text(given), None)
+    text, dropped = argument_text(given, "--prompt") if name == "prompt" else read_text(given), None
     if drop_newline:
         text, dropped = drop_trailing_newline(text)
     return Tokens(encode(model.tokenizer, text), name, dropped)
+
+
+def argument_text(given: str, flag: str) -> str:
+    """The text of an argument: its bytes are UTF-8, whatever the locale took them for.
+
+    Raises:
+        InputError: they are not.
+    """
+    try:
+        return os.fsencode(given).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{flag}: not valid UTF-8 at byte {error.start}") from None
+    except UnicodeEncodeError as error:
+        raise InputError(f"{flag}: not valid Unicode at character {error.start}") from None
 
 
 def encode(tokenizer: Tokenizer, text: str) -> list[int]:
@@ -62,7 +77,4 @@ def encode(tokenizer: Tokenizer, text: str) -> list[int]:
     lost = tokenizer.count_lost_bytes(text)
     if lost:
         warn(f"{lost} bytes of the text have no token in this vocabulary and are lost, as in llama.cpp")
-    try:
-        return tokenizer.encode(text)
-    except UnicodeEncodeError as error:
-        raise InputError(f"the text is not valid Unicode at index {error.start}") from None
+    return tokenizer.encode(text)

@@ -10,7 +10,7 @@ from absl import flags
 
 from synapse_jax.cli import flags as shared
 from synapse_jax.cli.inputs import open_model
-from synapse_jax.cli.output import emit, optional_file
+from synapse_jax.cli.output import optional_file, save, show
 from synapse_jax.errors import InputError
 from synapse_jax.evals.record import build_record
 from synapse_jax.io.model_file import ModelFile
@@ -28,7 +28,9 @@ def run(values: flags.FlagValues) -> int:
     """Prints what a model file says; starts no device. A file that cannot be run still shows its header."""
     with optional_file(values.output) as output, open_model(values, weights=False) as model:
         result = describe(model)
-        emit(values, output, build_record("inspect", result=result, model=model), _table(result))
+        record = build_record("inspect", result=result, model=model)
+        save(output, record)
+    show(values, record, _table(result))
     return 0
 
 

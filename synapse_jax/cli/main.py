@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 import traceback
@@ -26,6 +27,10 @@ COMMANDS = {
 
 def console_main() -> None:
     """The console script."""
+    for stream in (sys.stdout, sys.stderr):
+        # Texts and tables are UTF-8 in every locale; a path may be anything. A closed stream is None.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     sys.exit(main(sys.argv[1:]))
 
 
@@ -41,10 +46,10 @@ def main(argv: Sequence[str]) -> int:
     """
     debug = "--debug" in argv
     try:
-        return _run(list(argv))
-    except HelpRequest as request:
-        print(request.text)
-        return DONE
+        code = _run(list(argv))
+        # A reader that has gone is noticed here, not when the interpreter ends.
+        print(end="", flush=True)
+        return code
     except InputError as error:
         return _fail(error, BAD_INPUT, debug)
     except KeyboardInterrupt:
@@ -60,6 +65,14 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(argv: list[str]) -> int:
+    try:
+        return _run_command(argv)
+    except HelpRequest as request:
+        print(request.text)
+        return DONE
+
+
+def _run_command(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help", "help"):
         if not argv:
             raise InputError(f"no command; choose from {', '.join(COMMANDS)}, or --help")

@@ -22,15 +22,21 @@ def optional_file(path: str | None) -> Iterator[TextIO | None]:
         yield file
 
 
-def emit(
-    values: flags.FlagValues, file: TextIO | None, record: dict[str, Any], table: list[tuple[str, str]]
-) -> None:
-    """Writes the record to the file of `--output`, and to standard output as JSON or as a table."""
+def save(file: TextIO | None, record: dict[str, Any]) -> None:
+    """Writes the record to the file of `--output`, if there is one."""
     line = record_json(record)
     if file is not None:
         file.write(line + "\n")
+
+
+def show(values: flags.FlagValues, record: dict[str, Any], table: list[tuple[str, str]]) -> None:
+    """Prints the record as JSON or as a table.
+
+    Commands call it after their files have taken their names: a reader of standard output that goes
+    away early then costs no result.
+    """
     if values.json:
-        print(line)
+        print(record_json(record))
     else:
         width = max((len(name) for name, _ in table), default=0)
         for name, value in table:

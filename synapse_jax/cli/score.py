@@ -10,10 +10,13 @@ from absl import flags
 
 from synapse_jax.cli import flags as shared
 from synapse_jax.cli.inputs import open_model, read_input
-from synapse_jax.cli.output import emit, optional_file
-from synapse_jax.cli.progress import Progress, say
+from synapse_jax.cli.output import optional_file, save, show
+from synapse_jax.cli.progress import Progress, say, warn
 from synapse_jax.dims import MAX_STEP_ROWS, row_bucket
 from synapse_jax.errors import InputError
+from synapse_jax.evals import record as records
+from synapse_jax.evals.score import Protocol, TracedToken, score_chunks, summarize
+from synapse_jax.spec.runtime import resolve
 
 
 def define(values: flags.FlagValues) -> None:
@@ -47,33 +50,37 @@ def run(values: flags.FlagValues) -> int:
     if not 1 <= values.scoring_rows <= MAX_STEP_ROWS:
         raise InputError(f"--scoring-rows {values.scoring_rows} is not from 1 to {MAX_STEP_ROWS}")
     profile = shared.profile_from(values)
+    if values.trace is not None and values.trace == values.output:
+        raise InputError(f"--trace and --output are both {values.trace}")
 
     with (
         optional_file(values.output) as output,
         optional_file(values.trace) as trace,
         open_model(values) as model,
     ):
+        resolve(profile, model.spec)
         tokens = read_input(values, source, model, drop_newline=source == "text_file")
         tokenizer = model.tokenizer
-        # jax starts here: bad input is refused before that.
-        from synapse_jax.evals import record as records
-        from synapse_jax.evals.score import Protocol, TracedToken, score_chunks, summarize
-        from synapse_jax.runtime.session import Session
-
         protocol = Protocol(
             values.context, tokenizer.bos_id if tokenizer.add_bos else None, values.chunks, values.score_last
         )
         chunks = protocol.cut(tokens.ids)
-        log = say(values.progress)
-        if len(tokens.ids) < 2 * protocol.n_ctx:
-            log(
-                f"note: llama-perplexity wants at least {2 * protocol.n_ctx} tokens, two chunks; there are "
-                f"{len(tokens.ids)}"
+        if len(tokens.ids) < 2 * protocol.n_ctx and values.score_last is None:
+            warn(
+                f"llama-perplexity wants at least {2 * protocol.n_ctx} tokens, two chunks; "
+                f"there are {len(tokens.ids)}"
             )
+        # jax starts here: bad input is refused before that.
+        from synapse_jax.runtime.session import Session
+
         rows = min(values.scoring_rows, protocol.n_ctx - 1)
         entry = ("decode", 1) if rows == 1 else ("step", row_bucket(rows))
         session = Session(
-            model, profile, ready=[entry], log=log, progress=Progress(values.progress, "weights", "tensors")
+            model,
+            profile,
+            ready=[entry],
+            log=say(values.progress),
+            progress=Progress(values.progress, "weights", "tensors"),
         )
 
         def write(token: TracedToken) -> None:
@@ -108,7 +115,8 @@ def run(values: flags.FlagValues) -> int:
             evaluated=chunks,
             timings=timings,
         )
-        emit(values, output, record, _table(record))
+        save(output, record)
+    show(values, record, _table(record))
     return 0
 
 

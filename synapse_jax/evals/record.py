@@ -16,6 +16,8 @@ from synapse_jax.io.model_file import ModelFile
 from synapse_jax.spec.digest import sha256_tokens
 
 if TYPE_CHECKING:  # records of commands that touch no device are made without jax
+    import jax
+
     from synapse_jax.runtime.session import Session
     from synapse_jax.spec.runtime import RuntimeProfile
 
@@ -53,6 +55,7 @@ def build_record(
     model: ModelFile | None = None,
     session: Session | None = None,
     profile: RuntimeProfile | None = None,
+    device: jax.Device | None = None,
     ids: Sequence[int] | None = None,
     evaluated: Sequence[int] | np.ndarray | None = None,
     timings: Timings | None = None,
@@ -65,12 +68,13 @@ def build_record(
         model: the file.
         session: the session that ran it.
         profile: the resolved profile where there is no session.
+        device: the device where there is no session.
         ids: the tokens that were given.
         evaluated: the tokens that were evaluated.
         timings: of the run.
     """
     if session is not None:
-        profile = session.profile
+        profile, device = session.profile, session.device
     return {
         "schema": SCHEMA,
         "command": command,
@@ -78,7 +82,7 @@ def build_record(
         "runtime": None if profile is None else runtime_summary(profile),
         "fingerprints": None if session is None else _fingerprints(session),
         "tokens": None if ids is None else _tokens(ids, evaluated),
-        "device": None if session is None else _device(session),
+        "device": None if device is None else _device(device),
         "versions": _versions(),
         "timings": None if timings is None else timings.summary(),
         "memory": _memory(session),
@@ -87,12 +91,15 @@ def build_record(
 
 
 def record_json(record: dict[str, Any]) -> str:
-    """The record as one line of JSON.
+    """The record as one line of JSON, always valid UTF-8.
+
+    A path may hold bytes that are not: they are surrogates in Python and become JSON's own escapes.
 
     Raises:
         ValueError: a figure is NaN or infinite.
     """
-    return json.dumps(record, allow_nan=False, ensure_ascii=False)
+    line = json.dumps(record, allow_nan=False, ensure_ascii=False)
+    return line.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def runtime_summary(profile: RuntimeProfile) -> dict[str, Any]:
@@ -133,10 +140,9 @@ def _tokens(ids: Sequence[int], evaluated: Sequence[int] | np.ndarray | None) ->
     }
 
 
-def _device(session: Session) -> dict[str, Any]:
+def _device(device: jax.Device) -> dict[str, Any]:
     from synapse_jax.graph.fingerprint import thread_count
 
-    device = session.device
     return {
         "platform": device.platform,
         "kind": device.device_kind,

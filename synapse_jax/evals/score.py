@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from synapse_jax.errors import InputError
+from synapse_jax.errors import InputError, RunError
 from synapse_jax.runtime.results import Scores
-from synapse_jax.runtime.session import Progress, Session
+
+if TYPE_CHECKING:  # what is asked for is checked without jax
+    from synapse_jax.runtime.session import Progress, Session
 
 MIN_CONTEXT = 3
 """Smallest n_ctx that has a scored target."""
@@ -135,6 +138,9 @@ def score_chunks(
 
     Yields:
         The chunk's sums, in index order.
+
+    Raises:
+        RunError: a NaN or infinite NLL; its chunk and position are named.
     """
     each, whole = protocol.n_ctx - 1, (protocol.n_ctx - 1) * len(chunks)
     report = progress or (lambda done, total: None)
@@ -142,12 +148,15 @@ def score_chunks(
     total_nll, total_count = 0.0, 0
     for index, ids in enumerate(chunks):
         before = index * each
-        scores = session.score(
-            ids,
-            protocol.start,
-            rows=rows,
-            progress=lambda done, _, before=before: report(before + done, whole),
-        )
+        try:
+            scores = session.score(
+                ids,
+                protocol.start,
+                rows=rows,
+                progress=lambda done, _, before=before: report(before + done, whole),
+            )
+        except RunError as error:
+            raise RunError(f"chunk {index}: {error}") from error
         if trace:
             _trace_chunk(trace, index, ids, protocol.start, scores)
         nll = scores.nll.astype(np.float64).tolist()

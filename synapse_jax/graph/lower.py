@@ -136,7 +136,9 @@ class _Model:
         """The residual stream [T, D] after the last layer, and the pages that hold the rows' keys."""
         x_TD, _ = self._run(self.ir.embed, self.params, {"tokens": rows.token_T}, rows, None)
         # Layers that are built alike are traced once: in the module they are one function, called L times.
-        traced = {block: jax.jit(functools.partial(self._layer, block)) for block in set(self.ir.layers)}
+        traced = {
+            block: jax.jit(functools.partial(self._layer, block)) for block in dict.fromkeys(self.ir.layers)
+        }
         new_pages = []
         for index, (block, cache) in enumerate(zip(self.ir.layers, pages, strict=True)):
             weights = {
@@ -164,10 +166,14 @@ class _Model:
             inputs = [values[value.name] for value in node.inputs]
             with jax.named_scope(node.op):
                 if node.op == "attend":
-                    output, cache = self.attend(cache, *inputs, rows, node.attribute("scale"))  # type: ignore[arg-type]
+                    q_TNH, k_TKH, v_TKH = inputs
+                    assert rows is not None
+                    output, cache = self.attend(
+                        cache, q_TNH, k_TKH, v_TKH, rows, float(node.attribute("scale"))
+                    )
                 elif node.op == "rope":
                     assert rows is not None
-                    output = elementwise.rotate(*inputs, rows.cos_TR, rows.sin_TR)
+                    output = elementwise.rotate(inputs[0], rows.cos_TR, rows.sin_TR)
                 else:
                     output = _OPERATIONS[node.op](
                         node, *inputs, *(weights[weight.name] for weight in node.weights)

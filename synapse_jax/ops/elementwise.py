@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from synapse_jax.ops.linear import row_sum
+
 
 def rms_norm(x_TD: jax.Array, weight_D: jax.Array, epsilon: float) -> jax.Array:
     """x / sqrt(mean(x²) + ε) · w over the last axis (Zhang and Sennrich, arXiv 1910.07467).
@@ -18,8 +20,8 @@ def rms_norm(x_TD: jax.Array, weight_D: jax.Array, epsilon: float) -> jax.Array:
     Returns:
         float32 [T, D].
     """
-    mean_square_T1 = jnp.mean(x_TD * x_TD, axis=-1, keepdims=True)
-    return x_TD * lax.rsqrt(mean_square_T1 + epsilon) * weight_D[None, :]
+    mean_square_T = row_sum(x_TD * x_TD) / x_TD.shape[-1]
+    return x_TD * lax.rsqrt(mean_square_T + epsilon)[:, None] * weight_D[None, :]
 
 
 def rotate(x_TNH: jax.Array, cos_TR: jax.Array, sin_TR: jax.Array) -> jax.Array:

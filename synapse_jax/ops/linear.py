@@ -1,4 +1,4 @@
-"""Matrix products with weights, and rows of the embedding."""
+"""Matrix products: with weights, with ones to sum rows; and rows of the embedding."""
 
 from __future__ import annotations
 
@@ -30,6 +30,17 @@ def linear(x_TI: jax.Array, weight_OI: jax.Array, bias_O: jax.Array | None = Non
         preferred_element_type=jnp.float32,
     )
     return y_TO if bias_O is None else y_TO + bias_O[None, :]
+
+
+def row_sum(x_RI: jax.Array) -> jax.Array:
+    """Sums over the last axis, float32 [R, in] → [R], as a product with ones.
+
+    A plain reduction adds in another order once it has 4,096 elements, so a row's sum would depend on how
+    many rows are summed with it; a product's rows do not. Eight equal columns keep it off the
+    matrix-vector path.
+    """
+    ones_8I = jnp.ones((8, x_RI.shape[-1]), x_RI.dtype)
+    return linear(x_RI, ones_8I)[:, 0]
 
 
 def embed(tokens_T: jax.Array, table_VD: jax.Array) -> jax.Array:

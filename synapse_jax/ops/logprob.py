@@ -5,6 +5,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from synapse_jax.ops.linear import row_sum
+
 
 def nll_and_greedy(logits_RV: jax.Array, target_R: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Negative log-likelihood of the targets, and the most likely tokens.
@@ -20,7 +22,7 @@ def nll_and_greedy(logits_RV: jax.Array, target_R: jax.Array) -> tuple[jax.Array
         nll float32 [R] in nats, greedy int32 [R].
     """
     top_R = jnp.max(logits_RV, axis=-1)
-    log_sum_R = jnp.log(jnp.sum(jnp.exp(logits_RV - top_R[:, None]), axis=-1)) + top_R
+    log_sum_R = jnp.log(row_sum(jnp.exp(logits_RV - top_R[:, None]))) + top_R
     greedy_R = jnp.argmax(logits_RV, axis=-1).astype(jnp.int32)
     chosen_R = jnp.where(target_R < 0, greedy_R, target_R)
     chosen_logit_R = jnp.take_along_axis(logits_RV, chosen_R[:, None], axis=-1, mode="promise_in_bounds")[

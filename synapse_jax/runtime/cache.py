@@ -65,6 +65,10 @@ class Cache:
         """Says that a step has finished and positions 0 … held − 1 are valid."""
         self._held = held
 
+    def drop(self) -> None:
+        """Forgets the contents and frees the pages; the next step makes new ones."""
+        self._pages, self._held = None, 0
+
     def run(self, step: Callable[[Pages], tuple[Any, Pages]]) -> Any:
         """Runs a step on the pages and waits for it, so that a failure is known here."""
         pages, self._pages = self._pages, None

@@ -6,8 +6,6 @@ import dataclasses
 
 import numpy as np
 
-from synapse_jax.errors import RunError
-
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
@@ -31,18 +29,3 @@ class Generation:
     """Tokens of the prompt."""
     reused_tokens: int = 0
     """Tokens of the prompt that were not evaluated again."""
-
-
-def check_finite(nll: np.ndarray, position: int) -> None:
-    """Refuses NaN and infinity.
-
-    Args:
-        nll: float32 [n].
-        position: position of the first.
-
-    Raises:
-        RunError: names the first position whose NLL is not finite.
-    """
-    wrong = np.flatnonzero(~np.isfinite(nll))
-    if wrong.size:
-        raise RunError(f"the NLL at position {position + wrong[0]} is {nll[wrong[0]]}")

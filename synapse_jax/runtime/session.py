@@ -10,17 +10,18 @@ from typing import Any, Protocol
 import numpy as np
 
 from synapse_jax.dims import DECODE_TOKENS, MAX_STEP_ROWS, row_bucket
-from synapse_jax.errors import InputError
+from synapse_jax.errors import InputError, RunError
 from synapse_jax.graph.compile import GRAPHS, CompiledEntry
 from synapse_jax.graph.entry import DECODE_ROLE, PROMPT_ROLE, READY, Entry, Rows
 from synapse_jax.graph.fingerprint import Identity, profile_identity, thread_count
 from synapse_jax.ir.build import build
 from synapse_jax.runtime import packing
 from synapse_jax.runtime.cache import Cache
+from synapse_jax.runtime.checks import check_finite, checked_ids
 from synapse_jax.runtime.devices import find_device
 from synapse_jax.runtime.params import WeightSource, load_params
 from synapse_jax.runtime.plan import LARGE_ROWS, SMALL_ROWS, bucket, positions_needed, steps
-from synapse_jax.runtime.results import Generation, Scores, check_finite
+from synapse_jax.runtime.results import Generation, Scores
 from synapse_jax.spec.model import ModelSpec
 from synapse_jax.spec.runtime import RuntimeProfile, resolve
 
@@ -124,7 +125,7 @@ class Session:
             InputError: a range, length, token or row count that cannot be used.
             RunError: a NaN or infinite NLL; its position is named.
         """
-        ids = self._check_ids(ids)
+        ids = checked_ids(ids, self.spec.vocab_size, self.context)
         stop = len(ids) if stop is None else stop
         if not 1 <= start < stop <= len(ids):
             raise InputError(f"score range {start} … {stop} is not 1 ≤ start < stop ≤ {len(ids)} tokens")
@@ -140,7 +141,7 @@ class Session:
             if skip < count:
                 here = slice(first + skip + 1 - start, first + count + 1 - start)
                 nll[here], greedy[here] = step_nll[skip:count], step_greedy[skip:count]
-                check_finite(nll[here], first + skip + 1)
+                self._check_finite(nll[here], first + skip + 1)
             self.cache.advance(first + count)
             if progress:
                 progress(first + count, evaluated)
@@ -158,7 +159,7 @@ class Session:
         Raises:
             InputError: a position outside the sequence, or tokens that cannot be used.
         """
-        ids = self._check_ids(ids)
+        ids = checked_ids(ids, self.spec.vocab_size, self.context)
         wanted = np.arange(len(ids)) if rows is None else np.asarray(rows, np.int64)
         if wanted.size == 0 or wanted.min() < 0 or wanted.max() >= len(ids):
             raise InputError(f"logit rows {wanted.tolist()[:8]} are not positions of {len(ids)} tokens")
@@ -197,7 +198,7 @@ class Session:
                 positions above the context.
             RunError: logits that are not finite.
         """
-        ids = self._check_ids(ids)
+        ids = checked_ids(ids, self.spec.vocab_size, self.context)
         needed = positions_needed(len(ids), max_new_tokens, self.context)
         stops = sorted(self._model.stop_ids if stop_ids is None else stop_ids)
         report = progress or (lambda done, total: None)
@@ -222,7 +223,7 @@ class Session:
             self.cache.advance(first + count)
             report(first + count)
         logits_V = np.asarray(logits_QV)[0]
-        check_finite(logits_V[np.argmax(logits_V), None], len(ids))
+        self._check_finite(logits_V[np.argmax(logits_V), None], len(ids))
         return int(np.argmax(logits_V))
 
     def _decode(self, token: int, position: int, most: int, stop_ids: Sequence[int]) -> list[int]:
@@ -233,7 +234,7 @@ class Session:
         segment = packing.Segment(given, position, self.cache.page_table, DECODE_ROLE)
         batch = packing.decode_batch(entry, self.profile, segment, turns=turns, stop_tokens=stop_ids)
         greedy, nll, evaluated = map(np.asarray, self._call(entry, batch))
-        check_finite(nll[:evaluated, 0], position + 1)
+        self._check_finite(nll[:evaluated, 0], position + 1)
         self.cache.advance(position + int(evaluated))
         return greedy[: int(evaluated), 0].tolist()
 
@@ -277,19 +278,10 @@ class Session:
             self._entries.update(zip(entries, compiled, strict=True))
         self.compile_s += time.perf_counter() - started
 
-    def _check_ids(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Token IDs as int32 [n], checked against vocabulary and context."""
-        given = np.asarray(ids)
-        if given.ndim != 1 or given.size == 0 or given.dtype.kind not in "iu":
-            raise InputError(
-                f"token IDs must be a list of at least one integer, not {given.dtype} {list(given.shape)}"
-            )
-        wrong = np.flatnonzero((given < 0) | (given >= self.spec.vocab_size))
-        if wrong.size:
-            index = wrong[0]
-            raise InputError(
-                f"token {given[index]} at index {index} is outside the vocabulary of {self.spec.vocab_size}"
-            )
-        if given.size > self.context:
-            raise InputError(f"{given.size} tokens are above the context of {self.context}")
-        return given.astype(np.int32)
+    def _check_finite(self, nll: np.ndarray, position: int) -> None:
+        """As `check_finite`; the pages that hold the bad numbers are let go."""
+        try:
+            check_finite(nll, position)
+        except RunError:
+            self.cache.drop()
+            raise

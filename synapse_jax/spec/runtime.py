@@ -51,7 +51,7 @@ class RuntimeProfile:
             raise InputError(f"context {self.context} is below 1")
         size = self.page_size
         if not 16 <= size <= 1024 or size & (size - 1):
-            raise InputError(f"page_size {size} is not a power of two from 16 to 1024")
+            raise InputError(f"page size {size} is not a power of two from 16 to 1024")
 
 
 def resolve(profile: RuntimeProfile, spec: ModelSpec) -> RuntimeProfile:

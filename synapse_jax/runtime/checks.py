@@ -1,0 +1,42 @@
+"""What a session refuses: tokens that it cannot take, numbers that it must not give."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from synapse_jax.errors import InputError, RunError
+from synapse_jax.io.tokens_file import check_token_ids
+
+
+def checked_ids(ids: Sequence[int] | np.ndarray, vocab_size: int, context: int) -> np.ndarray:
+    """Token IDs as int32 [n].
+
+    Raises:
+        InputError: no list of integers, none at all, one outside the vocabulary, or more than the context.
+    """
+    given = np.asarray(ids)
+    if given.ndim != 1 or given.size == 0 or given.dtype.kind not in "iu":
+        raise InputError(
+            f"token IDs must be a list of at least one integer, not {given.dtype} {list(given.shape)}"
+        )
+    check_token_ids(given.tolist(), vocab_size, "token IDs")
+    if given.size > context:
+        raise InputError(f"{given.size} tokens are above the context of {context}")
+    return given.astype(np.int32)
+
+
+def check_finite(nll: np.ndarray, position: int) -> None:
+    """Refuses NaN and infinity in the NLL, float32 [n], of positions from `position` on.
+
+    Raises:
+        RunError: names the first such position, and the end of its step: one NaN among a step's values spoils
+            all of its rows, since masked keys are multiplied by zero.
+    """
+    wrong = np.flatnonzero(~np.isfinite(nll))
+    if wrong.size:
+        raise RunError(
+            f"the NLL at position {position + wrong[0]} is {nll[wrong[0]]}, in the step that ends at "
+            f"position {position + len(nll) - 1}"
+        )

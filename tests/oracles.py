@@ -1,0 +1,168 @@
+"""Other engines that evaluate a TINY model on given tokens: transformers and llama.cpp.
+
+Both are optional (extra `control`; torch is the user's) and imported when called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.tiny import Tiny, tiny_weights, write_tiny
+
+_HF_NAMES = {
+    "attn_norm": "input_layernorm.weight",
+    "q": "self_attn.q_proj.weight",
+    "k": "self_attn.k_proj.weight",
+    "v": "self_attn.v_proj.weight",
+    "o": "self_attn.o_proj.weight",
+    "q_bias": "self_attn.q_proj.bias",
+    "k_bias": "self_attn.k_proj.bias",
+    "v_bias": "self_attn.v_proj.bias",
+    "ffn_norm": "post_attention_layernorm.weight",
+    "gate": "mlp.gate_proj.weight",
+    "up": "mlp.up_proj.weight",
+    "down": "mlp.down_proj.weight",
+    "qkv": "self_attn.qkv_proj.weight",
+    "gate_up": "mlp.gate_up_proj.weight",
+    "embed": "embed_tokens.weight",
+    "final_norm": "norm.weight",
+}
+
+
+def transformers_class(tiny: Tiny) -> str:
+    """The class that computes this model.
+
+    transformers' Llama rotates whole heads only. Phi3 is the same network with rotary
+    sizes, its projections stacked.
+    """
+    if tiny.rotary != tiny.head_size:
+        return "Phi3ForCausalLM"
+    return {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}[tiny.arch]
+
+
+def transformers_model(tiny: Tiny) -> Any:
+    """A transformers model with the canonical weights: float32, on the CPU, eager attention."""
+    import torch
+    import transformers
+
+    kind = getattr(transformers, transformers_class(tiny))
+    model = kind(_transformers_config(tiny, kind.config_class)).to(torch.float32).eval()
+    given = {name: torch.from_numpy(array) for name, array in _transformers_weights(tiny).items()}
+    missing, unexpected = model.load_state_dict(given, strict=False)
+    # A tied head shares the embedding's memory.
+    if unexpected or set(missing) - ({"lm_head.weight"} if tiny.tied else set()):
+        raise ValueError(f"missing {missing}, unexpected {unexpected}")
+    return model
+
+
+def transformers_logits(model: Any, ids: Sequence[int]) -> np.ndarray:
+    """Logits at every position, float32 [n, V], without a cache."""
+    import torch
+
+    with torch.no_grad():
+        return model(torch.tensor([list(ids)]), use_cache=False).logits[0].numpy()
+
+
+def llama_cpp_logits(path: Path, ids: Sequence[int]) -> np.ndarray:
+    """Logits of a GGUF file at every position, float32 [n, V]: F32 cache, no flash attention, one thread."""
+    import llama_cpp
+
+    llm = llama_cpp.Llama(
+        str(path),
+        n_ctx=len(ids),
+        n_batch=len(ids),
+        n_threads=1,
+        n_threads_batch=1,
+        logits_all=True,
+        type_k=llama_cpp.GGML_TYPE_F32,
+        type_v=llama_cpp.GGML_TYPE_F32,
+        flash_attn=False,
+        verbose=False,
+    )
+    llm.eval(list(ids))
+    logits = np.array(llm.scores[: len(ids)], np.float32)
+    llm.close()
+    return logits
+
+
+def llama_cpp_takes(tiny: Tiny) -> bool:
+    """Whether llama.cpp computes this model, if need be as phi3: that one has heads that span the width."""
+    return tiny.rotary == tiny.head_size or tiny.query_heads * tiny.head_size == tiny.D
+
+
+def write_phi3(path: Path, tiny: Tiny) -> None:
+    """Writes a llama model as phi3, which llama.cpp runs with partial rotary heads."""
+
+    def rename(metadata: dict[str, Any], tensors: dict[str, Any]) -> None:
+        for key in [key for key in metadata if key.startswith("llama.")]:
+            metadata["phi3." + key.removeprefix("llama.")] = metadata.pop(key)
+        metadata["general.architecture"] = "phi3"
+        weights = tiny_weights(tiny)
+        for i in range(tiny.layers):
+            for part in ("attn_q", "attn_k", "attn_v", "ffn_gate"):
+                del tensors[f"blk.{i}.{part}.weight"]
+            # phi3 rotates half-split heads: the canonical order.
+            tensors[f"blk.{i}.attn_qkv.weight"] = _stacked(weights, i, "q", "k", "v")
+            tensors[f"blk.{i}.ffn_up.weight"] = _stacked(weights, i, "gate", "up")
+
+    write_tiny(path, **vars(tiny), mutate=rename)
+
+
+def _stacked(weights: dict[str, np.ndarray], layer: int, *parts: str) -> np.ndarray:
+    return np.concatenate([weights[f"layers.{layer}.{part}"] for part in parts])
+
+
+def _transformers_config(tiny: Tiny, config_class: Any) -> Any:
+    rope: dict[str, Any] = {"rope_type": "default", "rope_theta": tiny.rope_base}
+    sizes: dict[str, Any] = {}
+    if config_class.__name__ == "Phi3Config":
+        rope["partial_rotary_factor"] = tiny.rotary / tiny.head_size
+    if config_class.__name__ == "LlamaConfig":
+        sizes["attention_bias"] = tiny.biased
+    config = config_class(
+        vocab_size=tiny.vocab,
+        hidden_size=tiny.D,
+        intermediate_size=tiny.ffn_width,
+        num_hidden_layers=tiny.layers,
+        num_attention_heads=tiny.query_heads,
+        num_key_value_heads=tiny.kv_heads,
+        head_dim=tiny.head_size,
+        max_position_embeddings=tiny.context,
+        rms_norm_eps=tiny.norm_epsilon,
+        rope_parameters=rope,
+        tie_word_embeddings=tiny.tied,
+        hidden_act="silu",
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=None,
+        **sizes,
+    )
+    config._attn_implementation = "eager"
+    return config
+
+
+def _transformers_weights(tiny: Tiny) -> dict[str, np.ndarray]:
+    weights = tiny_weights(tiny)
+    for i in range(tiny.layers):
+        prefix = f"layers.{i}."
+        if transformers_class(tiny) == "Phi3ForCausalLM":
+            weights[prefix + "qkv"] = _stacked(weights, i, "q", "k", "v")
+            weights[prefix + "gate_up"] = _stacked(weights, i, "gate", "up")
+            for part in ("q", "k", "v", "gate", "up"):
+                del weights[prefix + part]
+    named = {}
+    for name, array in weights.items():
+        prefix, _, last = name.rpartition(".")
+        if last == "head":
+            named["lm_head.weight"] = array
+        else:
+            named[".".join(filter(None, ("model", prefix, _HF_NAMES[last])))] = array
+    # Llama's attention_bias also adds one to the output projection; these models have none.
+    if tiny.arch == "llama" and tiny.biased:
+        for i in range(tiny.layers):
+            named[f"model.layers.{i}.self_attn.o_proj.bias"] = np.zeros(tiny.D, np.float32)
+    return named

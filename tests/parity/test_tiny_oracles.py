@@ -1,0 +1,224 @@
+"""TINY models against other engines: recorded logits, and the engines themselves where they are installed.
+
+The recorded files hold what tools/update_tiny_golden.py says about them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import synapse_jax as sj
+from tests import oracles
+from tests.float64_forward import float64_logits
+from tests.tiny import pair_rows, tiny_tensors
+from tests.tiny_cases import CASES, FULL, NEW_TOKENS, TOKENS, positions, write_case
+
+TOLERANCE = 1e-4
+"""Largest difference of logits. The other engines are within 6e-5 of float64 themselves."""
+
+_FILES = Path(__file__).parent.parent / "golden"
+GOLDEN = json.loads((_FILES / "tiny_logits.json").read_text())
+with np.load(_FILES / "tiny_logits.npz") as _arrays:
+    LOGITS: dict[str, np.ndarray] = dict(_arrays)
+
+every_case = pytest.mark.parametrize("name", CASES)
+
+
+class Sessions:
+    """Sessions of the cases, made when asked for. Pages of 16: the prompt fills two and a half."""
+
+    def __init__(self, folder: Path, open_files: contextlib.ExitStack):
+        self._folder, self._open_files = folder, open_files
+        self.of = functools.cache(self._of)
+        self.logits = functools.cache(self._logits)
+        self._variants = 0
+
+    def path(self, name: str) -> Path:
+        """The file of a case."""
+        path = self._folder / f"{name}.gguf"
+        if not path.exists():
+            write_case(path, name)
+        return path
+
+    def changed(self, name: str, change: Callable[[dict[str, Any]], None]) -> np.ndarray:
+        """Logits of a case after a change of its tensors, by GGUF name. Equal shapes compile nothing."""
+        self._variants += 1
+        path = self._folder / f"changed-{self._variants}.gguf"
+        write_case(path, name, mutate=lambda _, tensors: change(tensors))
+        return self._open(path).logits(TOKENS)
+
+    def _of(self, name: str) -> sj.Session:
+        return self._open(self.path(name))
+
+    def _logits(self, name: str) -> np.ndarray:
+        return self.of(name).logits(TOKENS)
+
+    def _open(self, path: Path) -> sj.Session:
+        model = self._open_files.enter_context(sj.load(path))
+        return sj.Session(model, sj.RuntimeProfile(context=64, page_size=16), ready=[])
+
+
+@pytest.fixture(scope="module")
+def sessions(tmp_path_factory) -> Iterator[Sessions]:
+    with contextlib.ExitStack() as open_files:
+        yield Sessions(tmp_path_factory.mktemp("tiny"), open_files)
+
+
+def assert_close(logits: np.ndarray, expected: np.ndarray) -> None:
+    assert logits.shape == expected.shape
+    difference = np.abs(logits - expected).max()
+    assert difference <= TOLERANCE, f"logits differ by {difference:.2e}"
+
+
+def largest_difference(logits: np.ndarray, name: str) -> float:
+    return float(np.abs(logits[positions(name)] - LOGITS[f"{name}/transformers"]).max())
+
+
+# ---- the golden files
+
+
+@every_case
+def test_the_golden_is_of_this_file_and_these_tokens(tmp_path, name):
+    assert write_case(tmp_path / "tiny.gguf", name) == GOLDEN["cases"][name]["sha256"]
+    assert GOLDEN["tokens"]["ids"] == TOKENS
+    assert GOLDEN["cases"][name]["positions"] == positions(name)
+    engines = {key.partition("/")[2] for key in LOGITS if key.startswith(name + "/")}
+    expected = {"transformers", "llama.cpp"} if oracles.llama_cpp_takes(CASES[name]) else {"transformers"}
+    assert engines == set(GOLDEN["cases"][name]["engines"]) == expected
+
+
+@pytest.mark.parametrize(
+    "name, change",
+    [
+        ("llama-rope-base", dict(rope_base=1e4)),
+        ("llama-one-key-head", dict(norm_epsilon=1e-5)),
+        ("llama-partial-rotary", dict(rotary_size=None)),
+        ("llama-partial-rotary-wide", dict(rotary_size=None)),
+        ("qwen2-tied", dict(rope_base=1e4)),
+    ],
+)
+def test_the_golden_sees_what_a_case_is_for(name, change):
+    other = float64_logits(dataclasses.replace(CASES[name], **change), TOKENS)
+    assert largest_difference(other, name) > 0.1
+
+
+# ---- logits
+
+
+@pytest.mark.parametrize("key", LOGITS)
+def test_logits_are_the_other_engine_s(sessions, key):
+    name = key.partition("/")[0]
+    assert_close(sessions.logits(name)[positions(name)], LOGITS[key])
+
+
+@every_case
+def test_logits_are_those_of_float64_at_every_position(sessions, name):
+    assert_close(sessions.logits(name), float64_logits(CASES[name], TOKENS))
+
+
+@pytest.mark.parametrize("name", ["llama-tied", "llama-biases", "qwen2-tied"])
+def test_case_3_llama_rows_are_permuted_and_qwen2_rows_are_not(sessions, name):
+    """transformers took the weights in half-split order; the file of a llama model holds them in pairs."""
+    tiny = CASES[name]
+    assert largest_difference(sessions.logits(name), name) <= TOLERANCE
+    half_split = tiny_tensors(dataclasses.replace(tiny, arch="qwen2", width=tiny.D, qkv_bias=tiny.biased))
+
+    def store_the_other_way(tensors: dict[str, Any], part: str, heads: int) -> None:
+        for key in [key for key in tensors if f".attn_{part}." in key]:
+            rows = half_split[key]
+            tensors[key] = rows if tiny.arch == "llama" else pair_rows(rows, heads, tiny.rotary)
+
+    for part, heads in (("q", tiny.query_heads), ("k", tiny.kv_heads)):
+        change = functools.partial(store_the_other_way, part=part, heads=heads)
+        assert largest_difference(sessions.changed(name, change), name) > 0.1, part
+
+
+@pytest.mark.parametrize(
+    "name, head_size, rotary_size",
+    [
+        ("llama-tied", 32, 32),
+        ("llama-key-length-48", 48, 48),
+        ("llama-partial-rotary", 48, 32),
+        ("llama-partial-rotary-wide", 48, 32),
+    ],
+)
+def test_case_25_head_and_rotary_size_are_the_file_s(sessions, name, head_size, rotary_size):
+    spec = sessions.of(name).spec
+    assert (spec.head_size, spec.rotary_size) == (head_size, rotary_size)
+    assert spec.head_size != spec.width // spec.query_heads or name == "llama-partial-rotary-wide"
+    assert largest_difference(sessions.logits(name), name) <= TOLERANCE
+
+
+def test_case_27_an_output_head_is_used_where_there_is_one(sessions):
+    tied, untied = sessions.logits("llama-tied"), sessions.logits("llama-untied")
+    assert np.abs(tied - untied).max() > 1
+    assert largest_difference(untied, "llama-untied") <= TOLERANCE
+
+    # All other weights are the same, so that the file without its head is the tied model.
+    without = sessions.changed("llama-untied", lambda tensors: tensors.pop("output.weight"))
+    np.testing.assert_array_equal(without, tied)
+
+
+@pytest.mark.parametrize("part", ["q", "k", "v"])
+@pytest.mark.parametrize("name", ["qwen2-tied", "llama-biases"])
+def test_case_28_every_bias_counts(sessions, name, part):
+    def switch_off(tensors: dict[str, Any]) -> None:
+        for i in range(CASES[name].layers):
+            tensors[f"blk.{i}.attn_{part}.bias"] = np.zeros_like(tensors[f"blk.{i}.attn_{part}.bias"])
+
+    assert largest_difference(sessions.logits(name), name) <= TOLERANCE
+    assert largest_difference(sessions.changed(name, switch_off), name) > 0.1
+
+
+# ---- scores and continuations
+
+
+@pytest.mark.parametrize("rows", [32, 1])
+@pytest.mark.parametrize("name", FULL)
+def test_scores_are_those_of_the_golden_logits(sessions, name, rows):
+    logits = LOGITS[f"{name}/transformers"].astype(np.float64)
+    log_sum = np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1)) + logits.max(-1)
+    nll = log_sum[:-1] - logits[np.arange(len(TOKENS) - 1), TOKENS[1:]]
+    scores = sessions.of(name).score(TOKENS, rows=rows)
+    assert np.abs(scores.nll - nll).max() <= TOLERANCE
+    np.testing.assert_array_equal(scores.greedy, logits[:-1].argmax(-1))
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_the_greedy_continuation_is_the_other_engines(sessions, name):
+    expected = GOLDEN["cases"][name]["greedy"]
+    assert len(set(expected)) >= 10
+    made = sessions.of(name).generate(TOKENS, NEW_TOKENS, stop_ids=())
+    assert list(made.token_ids) == expected
+
+
+# ---- the engines themselves
+
+LIVE = "llama-biases"
+
+
+@pytest.mark.control
+def test_logits_are_those_of_llama_cpp_now(sessions):
+    try:
+        pytest.importorskip("llama_cpp", reason="llama-cpp-python (extra control) is not installed")
+    except FileNotFoundError as error:
+        # The binding without a library of its own: LLAMA_CPP_LIB_PATH names a folder that has one.
+        pytest.skip(f"llama_cpp: {error}")
+    assert_close(sessions.logits(LIVE), oracles.llama_cpp_logits(sessions.path(LIVE), TOKENS))
+
+
+@pytest.mark.control
+def test_logits_are_those_of_transformers_now(sessions):
+    pytest.importorskip("torch", reason="torch is not installed")
+    pytest.importorskip("transformers", reason="transformers (extra control) is not installed")
+    model = oracles.transformers_model(CASES[LIVE])
+    assert_close(sessions.logits(LIVE), oracles.transformers_logits(model, TOKENS))
