@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 
 from absl import flags
 
@@ -11,9 +10,10 @@ from synapse_jax.cli import flags as shared
 from synapse_jax.cli.inputs import open_model, read_input
 from synapse_jax.cli.output import optional_file, save, show
 from synapse_jax.cli.progress import Progress, say
+from synapse_jax.cli.sessions import open_session, timed
 from synapse_jax.errors import InputError
 from synapse_jax.evals import record as records
-from synapse_jax.runtime.plan import positions_needed
+from synapse_jax.runtime.plan import positions_needed, prompt_entries
 from synapse_jax.spec.runtime import resolve
 
 
@@ -48,30 +48,19 @@ def run(values: flags.FlagValues) -> int:
             raise InputError(
                 f"--{source.replace('_', '-')} is empty and the vocabulary adds no BOS: nothing to continue"
             )
-        tokenizer = model.tokenizer
         assert resolved.context is not None
-        positions_needed(len(prompt.ids), values.max_new_tokens, resolved.context)
-        # jax starts here: bad input is refused before that.
-        from synapse_jax.runtime.session import Session
-
-        session = Session(
-            model,
-            profile,
-            ready=[("step", 32), ("decode", 1)],
-            log=say(values.progress),
-            progress=Progress(values.progress, "weights", "tensors"),
-        )
-        compiled_before, started = session.compile_s, time.perf_counter()
+        needed = positions_needed(len(prompt.ids), values.max_new_tokens, resolved.context)
+        entries = prompt_entries(len(prompt.ids)) + [("decode", 1)] * (values.max_new_tokens > 1)
+        session = open_session(values, model, profile, entries, needed)
         progress = Progress(values.progress, "generate", "tokens")
-        generation = session.generate(prompt.ids, values.max_new_tokens, progress=progress)
+        generation, seconds = timed(
+            session, lambda: session.generate(prompt.ids, values.max_new_tokens, progress=progress)
+        )
         progress.close()
-        late = session.compile_s - compiled_before
         # The last new token is not evaluated, unless a stop token came after it.
         evaluated = (prompt.ids + list(generation.token_ids))[: session.cache.held]
-        timings = records.Timings(
-            session.load_s, session.compile_s, time.perf_counter() - started - late, len(evaluated)
-        )
-        text = tokenizer.decode(generation.token_ids)
+        timings = records.Timings(session.load_s, session.compile_s, seconds, len(evaluated))
+        text = model.tokenizer.decode(generation.token_ids)
         record = records.build_record(
             "generate",
             result={"text": text, **dataclasses.asdict(generation)},

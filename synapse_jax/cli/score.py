@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import time
+from typing import Any, TextIO
 
 from absl import flags
 
 from synapse_jax.cli import flags as shared
-from synapse_jax.cli.inputs import open_model, read_input
+from synapse_jax.cli.inputs import Tokens, open_model, read_input
 from synapse_jax.cli.output import optional_file, save, show
-from synapse_jax.cli.progress import Progress, say, warn
-from synapse_jax.dims import MAX_STEP_ROWS, row_bucket
+from synapse_jax.cli.progress import Progress, warn
+from synapse_jax.cli.sessions import open_session, timed
+from synapse_jax.dims import MAX_STEP_ROWS
 from synapse_jax.errors import InputError
 from synapse_jax.evals import record as records
 from synapse_jax.evals.score import Protocol, TracedToken, score_chunks, summarize
-from synapse_jax.spec.runtime import resolve
+from synapse_jax.io.model_file import ModelFile
+from synapse_jax.runtime.plan import scoring_entries
+from synapse_jax.spec.runtime import RuntimeProfile, resolve
 
 
 def define(values: flags.FlagValues) -> None:
@@ -52,7 +55,6 @@ def run(values: flags.FlagValues) -> int:
     profile = shared.profile_from(values)
     if values.trace is not None and values.trace == values.output:
         raise InputError(f"--trace and --output are both {values.trace}")
-
     with (
         optional_file(values.output) as output,
         optional_file(values.trace) as trace,
@@ -60,64 +62,57 @@ def run(values: flags.FlagValues) -> int:
     ):
         resolve(profile, model.spec)
         tokens = read_input(values, source, model, drop_newline=source == "text_file")
-        tokenizer = model.tokenizer
-        protocol = Protocol(
-            values.context, tokenizer.bos_id if tokenizer.add_bos else None, values.chunks, values.score_last
-        )
-        chunks = protocol.cut(tokens.ids)
-        if len(tokens.ids) < 2 * protocol.n_ctx and values.score_last is None:
-            warn(
-                f"llama-perplexity wants at least {2 * protocol.n_ctx} tokens, two chunks; "
-                f"there are {len(tokens.ids)}"
-            )
-        # jax starts here: bad input is refused before that.
-        from synapse_jax.runtime.session import Session
-
-        rows = min(values.scoring_rows, protocol.n_ctx - 1)
-        entry = ("decode", 1) if rows == 1 else ("step", row_bucket(rows))
-        session = Session(
-            model,
-            profile,
-            ready=[entry],
-            log=say(values.progress),
-            progress=Progress(values.progress, "weights", "tensors"),
-        )
-
-        def write(token: TracedToken) -> None:
-            assert trace is not None
-            trace.write(json.dumps(dataclasses.asdict(token)) + "\n")
-
-        compiled_before, started = session.compile_s, time.perf_counter()
-        progress = Progress(values.progress, "score", "positions")
-        scored = list(
-            score_chunks(
-                session,
-                chunks,
-                protocol,
-                rows=rows,
-                progress=progress,
-                trace=None if trace is None else write,
-            )
-        )
-        late = session.compile_s - compiled_before
-        timings = records.Timings(
-            session.load_s, session.compile_s, time.perf_counter() - started - late, chunks.size
-        )
-        result = dataclasses.asdict(summarize(scored, protocol))
-        result["dropped_trailing_newline"] = tokens.dropped_newline
-        result["scoring_rows"] = rows
-        record = records.build_record(
-            "score",
-            result=result,
-            model=model,
-            session=session,
-            ids=tokens.ids,
-            evaluated=chunks,
-            timings=timings,
-        )
+        bos_id = model.tokenizer.bos_id if model.tokenizer.add_bos else None
+        protocol = Protocol(values.context, bos_id, values.chunks, values.score_last)
+        record = _score(values, model, profile, tokens, protocol, trace)
         save(output, record)
     show(values, record, _table(record))
     return 0
+
+
+def _score(
+    values: flags.FlagValues,
+    model: ModelFile,
+    profile: RuntimeProfile,
+    tokens: Tokens,
+    protocol: Protocol,
+    trace: TextIO | None,
+) -> dict[str, Any]:
+    """Scores the tokens; returns the record."""
+    chunks = protocol.cut(tokens.ids)
+    if len(tokens.ids) < 2 * protocol.n_ctx and values.score_last is None:
+        warn(
+            f"llama-perplexity wants at least {2 * protocol.n_ctx} tokens, two chunks; "
+            f"there are {len(tokens.ids)}"
+        )
+    rows = min(values.scoring_rows, protocol.n_ctx - 1)
+    entries = scoring_entries(protocol.n_ctx - 1, rows)
+    session = open_session(values, model, profile, entries, protocol.n_ctx - 1)
+
+    def write(token: TracedToken) -> None:
+        if trace is not None:
+            trace.write(json.dumps(dataclasses.asdict(token)) + "\n")
+
+    progress = Progress(values.progress, "score", "positions")
+    scored, seconds = timed(
+        session,
+        lambda: list(score_chunks(session, chunks, protocol, rows=rows, progress=progress, trace=write)),
+    )
+    result = {
+        **dataclasses.asdict(summarize(scored, protocol)),
+        "dropped_trailing_newline": tokens.dropped_newline,
+        "scoring_rows": rows,
+    }
+    timings = records.Timings(session.load_s, session.compile_s, seconds, chunks.size)
+    return records.build_record(
+        "score",
+        result=result,
+        model=model,
+        session=session,
+        ids=tokens.ids,
+        evaluated=chunks,
+        timings=timings,
+    )
 
 
 def _table(record: dict) -> list[tuple[str, str]]:

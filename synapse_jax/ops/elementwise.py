@@ -42,6 +42,13 @@ def rotate(x_TNH: jax.Array, cos_TR: jax.Array, sin_TR: jax.Array) -> jax.Array:
 
 
 def silu_gate(gate_up_T2F: jax.Array) -> jax.Array:
-    """silu(gate) · up (Shazeer, arXiv 2002.05202): float32 [T, 2F], gate first, → [T, F]."""
+    """silu(gate) · up = gate · up / (1 + exp(−gate)) (Shazeer, arXiv 2002.05202).
+
+    Args:
+        gate_up_T2F: float32 [T, 2F], gate first.
+
+    Returns:
+        float32 [T, F].
+    """
     gate_TF, up_TF = jnp.split(gate_up_T2F, 2, axis=-1)
-    return jax.nn.silu(gate_TF) * up_TF
+    return gate_TF * up_TF / (1 + jnp.exp(-gate_TF))

@@ -22,10 +22,10 @@ class Cache:
     makes new pages when it is next used.
     """
 
-    def __init__(self, spec: ModelSpec, profile: RuntimeProfile, device: jax.Device):
+    def __init__(self, spec: ModelSpec, profile: RuntimeProfile, device: jax.Device, positions: int = 1):
         assert profile.context is not None
         self._spec, self._profile, self._device, self._context = spec, profile, device, profile.context
-        self._capacity = capacity_rung(1, self._context, profile.page_size)
+        self._capacity = capacity_rung(positions, self._context, profile.page_size)
         self._pages: Pages | None = None
         self._held = 0
         self._allocator = PageAllocator(self._capacity // profile.page_size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from synapse_jax.dims import DECODE_TOKENS, ROW_LADDER
+from synapse_jax.dims import DECODE_TOKENS, ROW_LADDER, row_bucket
 from synapse_jax.errors import InputError
 
 SMALL_ROWS, LARGE_ROWS = ROW_LADDER[0], ROW_LADDER[-1]
@@ -29,6 +29,22 @@ def steps(total: int, rows: int) -> Iterator[tuple[int, int]]:
 def bucket(count: int, largest: int) -> int:
     """Row count of the entry that evaluates a step of `count` rows: 32, or the work's own."""
     return SMALL_ROWS if count <= SMALL_ROWS else largest
+
+
+def scoring_entries(positions: int, rows: int) -> list[tuple[str, int]]:
+    """(entry, rows) pairs that score `positions` positions with `rows` a step."""
+    if rows == 1:
+        return [("decode", 1)]
+    return _step_entries(positions, rows, row_bucket(rows))
+
+
+def prompt_entries(tokens: int) -> list[tuple[str, int]]:
+    """(entry, rows) pairs that evaluate a prompt."""
+    return _step_entries(tokens, LARGE_ROWS, LARGE_ROWS)
+
+
+def _step_entries(total: int, rows: int, largest: int) -> list[tuple[str, int]]:
+    return [("step", size) for size in sorted({bucket(count, largest) for _, count in steps(total, rows)})]
 
 
 def positions_needed(prompt_tokens: int, max_new_tokens: int, context: int) -> int:

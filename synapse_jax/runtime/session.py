@@ -50,6 +50,7 @@ class Session:
         model: gives the spec and the weights (`sj.load`).
         profile: context, precision, device …; the defaults are the model's own.
         ready: (entry, rows) pairs to compile now; others compile when first used, and say so.
+        positions: positions to make room for at once; more are made room for when they come.
         log: told, a line each time, what compiles.
         progress: called with (weights loaded, weights in all).
 
@@ -63,6 +64,7 @@ class Session:
         profile: RuntimeProfile | None = None,
         *,
         ready: Sequence[tuple[str, int]] = READY,
+        positions: int = 1,
         log: Callable[[str], None] | None = None,
         progress: Progress | None = None,
     ):
@@ -70,7 +72,7 @@ class Session:
         self.profile = resolve(profile or RuntimeProfile(), model.spec)
         self.device = find_device(self.profile.device)
         self.ir = build(self.spec, self.profile)
-        self.cache = Cache(self.spec, self.profile, self.device)
+        self.cache = Cache(self.spec, self.profile, self.device, positions)
         """The KV cache, to be looked at."""
         self.compile_s = 0.0
         """Seconds spent compiling, late entries included."""

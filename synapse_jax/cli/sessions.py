@@ -1,0 +1,41 @@
+"""A session for one command's work, and how long the work took."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from absl import flags
+
+from synapse_jax.cli.progress import Progress, say
+from synapse_jax.io.model_file import ModelFile
+from synapse_jax.spec.runtime import RuntimeProfile
+
+if TYPE_CHECKING:  # bad input is refused before jax starts
+    from synapse_jax.runtime.session import Session
+
+Result = TypeVar("Result")
+
+
+def open_session(
+    values: flags.FlagValues,
+    model: ModelFile,
+    profile: RuntimeProfile,
+    ready: Sequence[tuple[str, int]],
+    positions: int,
+) -> Session:
+    """A session that compiles what the command will use, with room for `positions`."""
+    from synapse_jax.runtime.session import Session
+
+    progress = Progress(values.progress, "weights", "tensors")
+    return Session(
+        model, profile, ready=ready, positions=positions, log=say(values.progress), progress=progress
+    )
+
+
+def timed(session: Session, work: Callable[[], Result]) -> tuple[Result, float]:
+    """What `work` returns, and its seconds without those spent compiling."""
+    compiled, started = session.compile_s, time.perf_counter()
+    result = work()
+    return result, time.perf_counter() - started - (session.compile_s - compiled)
