@@ -19,6 +19,10 @@ stamp() { { cat pyproject.toml; pwd -P; } | .venv/bin/python -c 'import hashlib,
 
 # A set-up that was interrupted leaves a .venv without a working pip, a moved checkout one with old paths.
 if ! .venv/bin/python -m pip --version >/dev/null 2>&1 || [ "$(cat .venv/.folder 2>/dev/null)" != "$(pwd -P)" ]; then
+  if [ -e .venv/bin/python ] && [ ! -e .venv/.folder ] && .venv/bin/python -m pip --version >/dev/null 2>&1; then
+    echo "setup: error: $PWD/.venv was not made by this script; move it away" >&2
+    exit 1
+  fi
   python=$(find_python)
   echo "setup: making .venv with $("$python" --version)" >&2
   "$python" -m venv --clear .venv || { echo "setup: error: '$python -m venv' failed; on Debian it needs the package python3-venv" >&2; exit 1; }

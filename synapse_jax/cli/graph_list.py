@@ -35,16 +35,8 @@ def run(values: flags.FlagValues) -> int:
             entry = entry_for(ir, name, rows)
             program = lower_on(ir, entry, device).program
             executable = executable_identity(program, device)
-            entries.append(
-                {
-                    "entry": entry.name,
-                    "rows": entry.rows,
-                    "capacity": entry.capacity,
-                    "program": program.digest,
-                    "executable": executable.digest,
-                    "compiled": GRAPHS.holds(executable, device),
-                }
-            )
+            digests = {"program": program.digest, "executable": executable.digest}
+            entries.append({**entry.summary(), **digests, "compiled": GRAPHS.holds(executable, device)})
         record = build_record(
             "graph list", result={"entries": entries}, model=model, profile=ir.profile, device=device
         )

@@ -13,7 +13,13 @@ def define(values: flags.FlagValues) -> None:
     """Flags of the command."""
     shared.define_model(values)
     flags.DEFINE_enum("entry", "step", ["step", "logits", "decode"], "The entry to show.", flag_values=values)
-    flags.DEFINE_integer("rows", 512, "Rows of a step; decode has one.", flag_values=values)
+    flags.DEFINE_integer(
+        "rows",
+        None,
+        "Rows of a step; by default 512, 32 for logits, and 1 for decode, which has no other.",
+        lower_bound=1,
+        flag_values=values,
+    )
     flags.DEFINE_integer(
         "capacity",
         None,
@@ -28,6 +34,7 @@ def define(values: flags.FlagValues) -> None:
 def run(values: flags.FlagValues) -> int:
     """Prints the IR, the profile and the arguments of one entry; reads no weights."""
     profile = shared.profile_from(values)
+    rows = values.rows or {"step": 512, "logits": 32, "decode": 1}[values.entry]
     with optional_file(values.output) as output, open_model(values) as model:
         from synapse_jax.errors import InputError
         from synapse_jax.evals.record import build_record
@@ -41,13 +48,14 @@ def run(values: flags.FlagValues) -> int:
         device = find_device(profile.device)
         ir = build(model.spec, resolve(profile, model.spec))
         try:
-            entry = entry_for(
-                ir, values.entry, 1 if values.entry == "decode" else values.rows, values.capacity
-            )
+            entry = entry_for(ir, values.entry, rows, values.capacity)
         except ValueError as error:
             raise InputError(f"graph show: {error}") from None
         result = describe(ir, lower_on(ir, entry, device))
         record = build_record("graph show", result=result, model=model, profile=ir.profile, device=device)
+        digests = {"program": result["identities"]["program"]["digest"], "executable": None}
+        profile_digest = result["identities"]["profile"]["digest"]
+        record["fingerprints"] = {"profile": profile_digest, "entries": [{**entry.summary(), **digests}]}
         save(output, record)
     show(values, record, [])
     if not values.json:

@@ -27,10 +27,14 @@ class Tokens:
     """Whether a text file's last newline was dropped; None where it does not apply."""
 
 
+_BAR = {"auto": None, "bar": True, "lines": False, "none": False}
+"""Whether a download shows a bar, by `--progress`."""
+
+
 def open_model(values: flags.FlagValues, *, weights: bool = True) -> ModelFile:
     """The model of `--model`; its warnings go to standard error."""
     progress = values.progress if "progress" in values else "auto"
-    model = load(values.model, weights=weights, log=say(progress))
+    model = load(values.model, weights=weights, log=say(progress), bar=_BAR[progress])
     for line in model.warnings if weights else ():
         warn(f"{shown_path(model.path)}: {line}")
     return model

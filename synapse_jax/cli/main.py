@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
         0 done; 1 a run that failed; 2 bad usage or input; 130 interrupted. Every error is one line on
         standard error; `--debug` adds the traceback.
     """
-    debug = "--debug" in argv
+    debug = not {"--debug", "-debug", "--debug=true", "--debug=1"}.isdisjoint(argv)
     try:
         code = _run(list(argv))
         # A reader that has gone is noticed here, not when the interpreter ends.

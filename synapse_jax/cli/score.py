@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from typing import Any, TextIO
 
 from absl import flags
@@ -53,7 +54,9 @@ def run(values: flags.FlagValues) -> int:
     if not 1 <= values.scoring_rows <= MAX_STEP_ROWS:
         raise InputError(f"--scoring-rows {values.scoring_rows} is not from 1 to {MAX_STEP_ROWS}")
     profile = shared.profile_from(values)
-    if values.trace is not None and values.trace == values.output:
+    if None not in (values.trace, values.output) and os.path.realpath(values.trace) == os.path.realpath(
+        values.output
+    ):
         raise InputError(f"--trace and --output are both {values.trace}")
     with (
         optional_file(values.output) as output,
@@ -101,7 +104,8 @@ def _score(
     result = {
         **dataclasses.asdict(summarize(scored, protocol)),
         "dropped_trailing_newline": tokens.dropped_newline,
-        "scoring_rows": rows,
+        "scoring_rows": values.scoring_rows,
+        "step_rows": rows,
     }
     timings = records.Timings(session.load_s, session.compile_s, seconds, chunks.size)
     return records.build_record(

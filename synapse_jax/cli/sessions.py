@@ -28,6 +28,7 @@ def open_session(
     """A session that compiles what the command will use, with room for `positions`."""
     from synapse_jax.runtime.session import Session
 
+    model.sha256()  # of the file as it is now, before its weights are read
     progress = Progress(values.progress, "weights", "tensors")
     return Session(
         model, profile, ready=ready, positions=positions, log=say(values.progress), progress=progress

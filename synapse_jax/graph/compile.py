@@ -49,13 +49,8 @@ class CompiledEntry:
 
     def summary(self) -> dict[str, Any]:
         """The part of a record that names this graph."""
-        return {
-            "entry": self.entry.name,
-            "rows": self.entry.rows,
-            "capacity": self.entry.capacity,
-            "program": self.program.digest,
-            "executable": self.executable.digest,
-        }
+        digests = {"program": self.program.digest, "executable": self.executable.digest}
+        return {**self.entry.summary(), **digests}
 
     @property
     def temporary_bytes(self) -> int:
@@ -75,7 +70,7 @@ def lower(ir: ModelIR, entry: Entry) -> LoweredEntry:
 
 @functools.lru_cache(maxsize=64)
 def lower_on(ir: ModelIR, entry: Entry, device: jax.Device) -> LoweredEntry:
-    """As `lower`, for a device other than the default, and remembered."""
+    """As `lower`, for a given device, and remembered."""
     with jax.default_device(device):
         return lower(ir, entry)
 
@@ -85,6 +80,7 @@ class GraphCache:
 
     def __init__(self):
         self._compiled: dict[str, CompiledEntry] = {}
+        self._turns: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
         self.compilations = 0
         """Compilations so far: a hit does not count."""
@@ -100,15 +96,20 @@ class GraphCache:
         executable = executable_identity(lowered.program, device)
         key = _key(executable, device)
         with self._lock:
-            if key in self._compiled:
-                return self._compiled[key]
+            turn = self._turns.setdefault(key, threading.Lock())
+        with turn:
+            if key not in self._compiled:
+                self._compiled[key] = self._compile(lowered, executable)
+            return self._compiled[key]
+
+    def _compile(self, lowered: LoweredEntry, executable: Identity) -> CompiledEntry:
         started = time.perf_counter()
         function = lowered.lowered.compile()
         _trim_memory()
-        compiled = CompiledEntry(entry, lowered.program, executable, function, time.perf_counter() - started)
         with self._lock:
             self.compilations += 1
-            return self._compiled.setdefault(key, compiled)
+        seconds = time.perf_counter() - started
+        return CompiledEntry(lowered.entry, lowered.program, executable, function, seconds)
 
 
 def _key(executable: Identity, device: jax.Device) -> str:

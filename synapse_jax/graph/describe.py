@@ -18,11 +18,7 @@ ARGUMENTS = ("params", "pages", "batch")
 def describe(ir: ModelIR, lowered: LoweredEntry) -> dict[str, Any]:
     """IR, profile, arguments and identities of an entry."""
     return {
-        "entry": {
-            "entry": lowered.entry.name,
-            "rows": lowered.entry.rows,
-            "capacity": lowered.entry.capacity,
-        },
+        "entry": lowered.entry.summary(),
         "profile_text": profile_text(ir),
         "ir": ir_text(ir),
         "arguments": argument_list(ir, lowered.entry),

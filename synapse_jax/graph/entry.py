@@ -18,7 +18,7 @@ Array = Any
 
 LOGIT_ROWS = 8
 """Q: rows for which a step returns logits. Not one: a one-row product has other bits (DESIGN rule 7)."""
-STOP_TOKENS = 16
+STOP_TOKENS = 32
 """Stop tokens that a decode call watches for; unused places hold −1."""
 
 READY = (("step", ROW_LADDER[0]), ("step", ROW_LADDER[-1]), ("decode", 1))
@@ -53,6 +53,10 @@ class Entry:
         if self.name != "decode" and self.rows not in ROW_LADDER:
             raise ValueError(f"{self.rows} rows are not on the row ladder {ROW_LADDER}")
 
+    def summary(self) -> dict[str, Any]:
+        """The part of a record that names the entry."""
+        return {"entry": self.name, "rows": self.rows, "capacity": self.capacity}
+
     def __str__(self) -> str:
         return f"{self.name} rows={self.rows} capacity={self.capacity}"
 
@@ -61,15 +65,15 @@ def entry_for(ir: ModelIR, name: str, rows: int, capacity: int | None = None) ->
     """An entry of a model; the capacity is the first rung of its ladder if none is given.
 
     Raises:
-        ValueError: rows off the row ladder, or a capacity that is no multiple of the page size.
+        ValueError: rows off the row ladder, or a capacity off the capacity ladder.
     """
     profile = ir.profile
     assert profile.context is not None
-    if capacity is None:
-        capacity = capacity_rung(1, profile.context, profile.page_size)
-    if capacity % profile.page_size:
-        raise ValueError(f"capacity {capacity} is not a multiple of the page size {profile.page_size}")
-    return Entry(name, rows, capacity)
+    wanted = min(capacity or 1, profile.context)
+    rung = capacity_rung(wanted, profile.context, profile.page_size)
+    if capacity not in (None, rung):
+        raise ValueError(f"capacity {capacity} is not on the capacity ladder; {rung} is")
+    return Entry(name, rows, rung)
 
 
 class Rows(NamedTuple):
@@ -123,7 +127,7 @@ class DecodeBatch(NamedTuple):
     target_AB: Array
     """int32 [A, B], tokens whose NLL is returned; −1 for the greedy token's own."""
     stop_token_S: Array
-    """int32 [16], tokens that end a sequence; −1 in unused places."""
+    """int32 [32], tokens that end a sequence; −1 in unused places."""
     position_AB: Array
     """int32 [A, B]."""
     role_B: Array

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -51,7 +50,9 @@ def _step(model: _Model, pages, batch: StepBatch):
     x_QD = x_TD.at[batch.logit_row_Q].get(mode="promise_in_bounds")
     # The head costs as much as several layers, so it runs only where it is asked for.
     vocab_size = model.ir.spec.vocab_size
-    logits_QV = lax.cond(batch.wants_logits, model.head, lambda x: jnp.zeros((x.shape[0], vocab_size)), x_QD)
+    logits_QV = lax.cond(
+        batch.wants_logits, model.head, lambda x: jnp.zeros((x.shape[0], vocab_size), jnp.float32), x_QD
+    )
     return (nll_T, greedy_T, logits_QV), pages
 
 
@@ -136,9 +137,7 @@ class _Model:
         """The residual stream [T, D] after the last layer, and the pages that hold the rows' keys."""
         x_TD, _ = self._run(self.ir.embed, self.params, {"tokens": rows.token_T}, rows, None)
         # Layers that are built alike are traced once: in the module they are one function, called L times.
-        traced = {
-            block: jax.jit(functools.partial(self._layer, block)) for block in dict.fromkeys(self.ir.layers)
-        }
+        traced = {block: jax.jit(self._layer_function(block)) for block in dict.fromkeys(self.ir.layers)}
         new_pages = []
         for index, (block, cache) in enumerate(zip(self.ir.layers, pages, strict=True)):
             weights = {
@@ -156,8 +155,12 @@ class _Model:
         with jax.named_scope("head"):
             return self._run(self.ir.head, self.params, {"x": x_RD}, None, None)[0]
 
-    def _layer(self, block: Block, weights: Params, x_TD: jax.Array, rows: Rows, cache):
-        return self._run(block, weights, {"x": x_TD}, rows, cache)
+    def _layer_function(self, block: Block) -> Callable:
+        # Its name is in the module's text, and so in the program identity.
+        def layer(weights: Params, x_TD: jax.Array, rows: Rows, cache):
+            return self._run(block, weights, {"x": x_TD}, rows, cache)
+
+        return layer
 
     def _run(self, block: Block, weights: Params, values: dict[str, Any], rows: Rows | None, cache: Any):
         """Evaluates a block: its last output and the layer's cache."""

@@ -88,6 +88,8 @@ def resolve_model(
         found, folder = path.is_file(), path.is_dir()
     except ValueError:  # a NUL in the path
         found = folder = False
+    except OSError as error:  # a name that is too long, a folder that may not be read
+        raise InputError(f"model {quote(value)}: {error.strerror}") from None
     if found:
         return path
     if folder and value:

@@ -145,7 +145,11 @@ def open_model_file(path: str | os.PathLike[str], *, weights: bool = True) -> Mo
 
 
 def load(
-    name_or_path: str | os.PathLike[str], *, weights: bool = True, log: Callable[[str], None] = print_line
+    name_or_path: str | os.PathLike[str],
+    *,
+    weights: bool = True,
+    log: Callable[[str], None] = print_line,
+    bar: bool | None = None,
 ) -> ModelFile:
     """Opens a model by catalog name or path; a catalog model is fetched once.
 
@@ -153,9 +157,10 @@ def load(
       name_or_path: a name of the catalog, or a GGUF file.
       weights: as in `open_model_file`.
       log: receives progress lines while a model is fetched.
+      bar: show a bar of the download; None: when standard error is a terminal.
 
     Raises:
       InputError: neither a name nor a usable file.
       RunError: fetching failed.
     """
-    return open_model_file(resolve_model(name_or_path, log=log), weights=weights)
+    return open_model_file(resolve_model(name_or_path, log=log, bar=bar), weights=weights)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import tokenizers
 from tokenizers import models, pre_tokenizers
 
@@ -164,7 +165,7 @@ def build_tokenizer(metadata: Mapping[str, Any], *, source: str) -> Tokenizer:
     model = metadata.get("tokenizer.ggml.model")
     if model is None:
         raise InputError(f"{source}: no tokenizer.ggml.model: the file carries no tokenizer")
-    if model != "gpt2":
+    if not isinstance(model, str) or model != "gpt2":
         raise InputError(f"{source}: tokenizer.ggml.model is {quote(model)}; supported: 'gpt2'")
     warnings: list[str] = []
     pre_tokenizer = _pre_tokenizer(metadata, source, warnings)
@@ -195,6 +196,8 @@ def build_tokenizer(metadata: Mapping[str, Any], *, source: str) -> Tokenizer:
 
 def _pre_tokenizer(metadata: Mapping[str, Any], source: str, warnings: list[str]) -> PreTokenizer:
     name = metadata.get("tokenizer.ggml.pre")
+    if name is not None and not isinstance(name, str):
+        raise InputError(f"{source}: tokenizer.ggml.pre is {quote(name)}, not a name")
     if name is None or name in ("", "default"):
         state = "is 'default'" if name == "default" else "is missing"
         warnings.append(
@@ -211,7 +214,7 @@ def _pre_tokenizer(metadata: Mapping[str, Any], source: str, warnings: list[str]
 
 def _flag(metadata: Mapping[str, Any], key: str, default: bool, source: str) -> bool:
     value = metadata.get(f"tokenizer.ggml.{key}", default)
-    if value not in (False, True):
+    if not isinstance(value, bool | np.bool_):
         raise InputError(f"{source}: tokenizer.ggml.{key} is {quote(value)}, not true or false")
     return bool(value)
 
@@ -223,6 +226,8 @@ def _merges(
     stored = metadata.get(key)
     if stored is None:
         raise InputError(f"{source}: {key} is missing")
+    if not isinstance(stored, list):
+        raise InputError(f"{source}: {key} is {quote(stored)}, not a list of pairs")
     merges: dict[tuple[str, str], None] = {}
     for index, line in enumerate(stored):
         # The first space after the first character: a piece may itself begin with a space.

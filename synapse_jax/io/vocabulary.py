@@ -11,6 +11,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from synapse_jax.errors import InputError
 from synapse_jax.io.quoting import quote
 
@@ -72,6 +74,8 @@ def read_vocabulary(metadata: Mapping[str, Any], source: str) -> Vocabulary:
     pieces = _pieces(metadata, source, warnings)
     types = _types(metadata, len(pieces), source, warnings)
     scores = metadata.get(_PREFIX + "scores")
+    if scores is not None and not _is_list(scores):
+        raise InputError(f"{source}: {_PREFIX}scores is {quote(scores)}, not a list")
     if scores is not None and len(scores) != len(pieces):
         raise InputError(f"{source}: {_PREFIX}scores has {len(scores)} entries for {len(pieces)} tokens")
     ids = {key: _special_id(metadata, key, len(pieces), source) for key in _ID_KEYS}
@@ -116,22 +120,34 @@ def _types(metadata: Mapping[str, Any], count: int, source: str, warnings: list[
     if stored is None:
         warnings.append(f"{source}: no {key}; every token is read as a normal one")
         return [NORMAL] * count
+    if not _is_list(stored):
+        raise InputError(f"{source}: {key} is {quote(stored)}, not a list")
     if len(stored) != count:
         raise InputError(f"{source}: {key} has {len(stored)} entries for {count} tokens")
-    return [int(value) for value in stored]
+    kinds = stored.tolist() if isinstance(stored, np.ndarray) else list(stored)
+    for index, kind in enumerate(kinds):
+        if not _is_integer(kind):
+            raise InputError(f"{source}: {key}[{index}] is {quote(kind)}, not an integer")
+    return kinds
 
 
 def _special_id(metadata: Mapping[str, Any], key: str, count: int, source: str) -> int | None:
     value = metadata.get(_PREFIX + key)
     if value is None:
         return None
-    try:
-        number = int(value)
-    except (TypeError, ValueError):
-        raise InputError(f"{source}: {_PREFIX}{key} is {quote(value)}, not a token id") from None
-    if not 0 <= number < count:
-        raise InputError(f"{source}: {_PREFIX}{key} is {number}, outside the vocabulary of {count} tokens")
-    return number
+    if not _is_integer(value):
+        raise InputError(f"{source}: {_PREFIX}{key} is {quote(value)}, not a token id")
+    if not 0 <= value < count:
+        raise InputError(f"{source}: {_PREFIX}{key} is {value}, outside the vocabulary of {count} tokens")
+    return int(value)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _stop_ids(

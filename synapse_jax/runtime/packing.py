@@ -65,8 +65,9 @@ def step_batch(
     Places of the logits that nobody asks for repeat row 0.
     """
     target = np.zeros(len(rows.token_T), np.int32)
-    stop_row = first_row
-    if targets is not None:
+    if targets is None or not len(targets):
+        first_row = stop_row = 0  # an empty range at 0 starts no block of logits
+    else:
         stop_row = first_row + len(targets)
         target[first_row:stop_row] = targets
     logit_row = np.zeros(LOGIT_ROWS, np.int32)
@@ -93,7 +94,7 @@ def decode_batch(
         segment: the given tokens, at least one, at most `turns`.
         turns: tokens to evaluate, at most A.
         targets: int32 [turns] tokens whose NLL is returned, or None for the greedy tokens' own.
-        stop_tokens: at most 16 tokens that end the call.
+        stop_tokens: at most 32 tokens that end the call.
     """
     if not 1 <= len(segment.tokens) <= turns <= DECODE_TOKENS or len(stop_tokens) > STOP_TOKENS:
         raise ValueError(f"{len(segment.tokens)} given tokens, {turns} turns, {len(stop_tokens)} stop tokens")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ import numpy as np
 from synapse_jax.dims import DECODE_TOKENS, MAX_STEP_ROWS, row_bucket
 from synapse_jax.errors import InputError, RunError
 from synapse_jax.graph.compile import GRAPHS, CompiledEntry
-from synapse_jax.graph.entry import DECODE_ROLE, PROMPT_ROLE, READY, Entry, Rows
+from synapse_jax.graph.entry import DECODE_ROLE, PROMPT_ROLE, READY, STOP_TOKENS, Entry, Rows
 from synapse_jax.graph.fingerprint import Identity, profile_identity, thread_count
 from synapse_jax.ir.build import build
 from synapse_jax.runtime import packing
@@ -51,7 +52,7 @@ class Session:
         profile: context, precision, device …; the defaults are the model's own.
         ready: (entry, rows) pairs to compile now; others compile when first used, and say so.
         positions: positions to make room for at once; more are made room for when they come.
-        log: told, a line each time, what compiles.
+        log: told, a line each time, what compiles; the `synapse_jax` logger by default.
         progress: called with (weights loaded, weights in all).
 
     Raises:
@@ -77,7 +78,7 @@ class Session:
         self.compile_s = 0.0
         """Seconds spent compiling, late entries included."""
         self._model = model
-        self._log = log or (lambda line: None)
+        self._log = log or logging.getLogger("synapse_jax").info
         self._entries: dict[Entry, CompiledEntry] = {}
         # The compiler's memory is given back before the weights need theirs.
         self._compile([self._entry(name, rows) for name, rows in ready])
@@ -162,8 +163,10 @@ class Session:
             InputError: a position outside the sequence, or tokens that cannot be used.
         """
         ids = checked_ids(ids, self.spec.vocab_size, self.context)
-        wanted = np.arange(len(ids)) if rows is None else np.asarray(rows, np.int64)
-        if wanted.size == 0 or wanted.min() < 0 or wanted.max() >= len(ids):
+        wanted = np.arange(len(ids)) if rows is None else np.asarray(rows)
+        if wanted.ndim != 1 or wanted.dtype.kind not in "iu" or not wanted.size:
+            raise InputError("logit rows must be a list of at least one integer")
+        if wanted.min() < 0 or wanted.max() >= len(ids):
             raise InputError(f"logit rows {wanted.tolist()[:8]} are not positions of {len(ids)} tokens")
         out = np.zeros((len(wanted), self.spec.vocab_size), np.float32)
         evaluated = int(wanted.max()) + 1
@@ -177,6 +180,8 @@ class Session:
             else:
                 self._call(entry, packing.step_batch(packed))
             self.cache.advance(first + count)
+        # The last row evaluated sees every key: if a number anywhere is not finite, it is not either.
+        self._check_finite(out[wanted.argmax()].max(keepdims=True), evaluated)
         return out
 
     def generate(
@@ -203,6 +208,8 @@ class Session:
         ids = checked_ids(ids, self.spec.vocab_size, self.context)
         needed = positions_needed(len(ids), max_new_tokens, self.context)
         stops = sorted(self._model.stop_ids if stop_ids is None else stop_ids)
+        if len(stops) > STOP_TOKENS:
+            raise InputError(f"{len(stops)} stop tokens are above the {STOP_TOKENS} that a call watches for")
         report = progress or (lambda done, total: None)
         report(0, needed)
         self.cache.begin(needed)

@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 
+from synapse_jax.errors import InputError
 from synapse_jax.spec.model import ModelSpec
 
 
@@ -25,6 +26,19 @@ class RopeProfile:
     """Positions that the unscaled frequencies were trained for."""
     trained_context: int
     """Positions that the file declares as trained."""
+
+    def __post_init__(self):
+        if self.type != "none" or self.factor != 1:
+            raise InputError(
+                f"RoPE scaling {self.type} with factor {self.factor} is not supported yet; none is"
+            )
+        if self.rotary_size < 2 or self.rotary_size % 2:
+            raise InputError(f"RoPE rotary size {self.rotary_size} is not a positive even number")
+        if not (self.original > 0 and self.trained_context > 0 and 0 < self.base < float("inf")):
+            raise InputError(
+                f"RoPE base {self.base}, original {self.original} and trained context {self.trained_context} "
+                "must be positive"
+            )
 
     @property
     def context_limit(self) -> int:
@@ -76,6 +90,8 @@ def rope_rows(profile: RopeProfile, positions: np.ndarray) -> tuple[np.ndarray, 
             f"positions {positions.min()} … {positions.max()} lie outside the RoPE table of "
             f"{profile.context_limit} positions"
         )
-    theta_R = np.float64(profile.base) ** (-2.0 * np.arange(profile.rotary_size // 2) / profile.rotary_size)
+    # One power at a time: numpy's vectorised power may differ from it in the last bit on some processors.
+    d = profile.rotary_size
+    theta_R = np.array([profile.base ** (-2 * i / d) for i in range(d // 2)])
     angle_TR = positions.astype(np.float64)[:, None] * theta_R
     return np.cos(angle_TR).astype(np.float32), np.sin(angle_TR).astype(np.float32)

@@ -47,6 +47,10 @@ class RuntimeProfile:
                 raise InputError(
                     f"{field} {getattr(self, field)!r} is not supported; choose from {', '.join(choices)}"
                 )
+        for field in ("context", "page_size"):
+            value = getattr(self, field)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+                raise InputError(f"{field} {value!r} is not an integer")
         if self.context is not None and self.context < 1:
             raise InputError(f"context {self.context} is below 1")
         size = self.page_size
@@ -61,6 +65,11 @@ def resolve(profile: RuntimeProfile, spec: ModelSpec) -> RuntimeProfile:
         InputError: the context is above the window of the RoPE profile; both numbers are named.
     """
     rope = profile.rope or unscaled_profile(spec)
+    if (rope.rotary_size, rope.trained_context) != (spec.rotary_size, spec.trained_context):
+        raise InputError(
+            f"a RoPE profile for rotary size {rope.rotary_size} and {rope.trained_context} trained positions "
+            f"does not fit a model with {spec.rotary_size} and {spec.trained_context}"
+        )
     context = rope.context_limit if profile.context is None else profile.context
     if context > rope.context_limit:
         raise InputError(

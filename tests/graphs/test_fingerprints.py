@@ -12,7 +12,7 @@ import jax
 import pytest
 
 from synapse_jax.graph.compile import lower
-from synapse_jax.graph.entry import abstract_params, entry_for
+from synapse_jax.graph.entry import Entry, abstract_params, entry_for
 from synapse_jax.graph.fingerprint import executable_identity, explain, normalised, profile_identity
 from synapse_jax.ir.build import build
 from synapse_jax.spec.rope import unscaled_profile
@@ -26,8 +26,8 @@ def ir_of(profile: RuntimeProfile | None = None, **changes):
     return build(spec, resolve(profile or RuntimeProfile(), spec))
 
 
-def program_of(ir, name="step", rows=32, capacity=None):
-    return lower(ir, entry_for(ir, name, rows, capacity)).program
+def program_of(ir, name="step", rows=32, capacity=256):
+    return lower(ir, Entry(name, rows, capacity)).program
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_profile_identity_names_the_part_that_changed(base_ir):
         (ir_of(RuntimeProfile(precision="bf16")), ["precision"]),
         (ir_of(RuntimeProfile(page_size=64)), ["page_size"]),
         (ir_of(RuntimeProfile(rope=dataclasses.replace(rope, base=5e5))), ["rope"]),
-        (ir_of(RuntimeProfile(rope=dataclasses.replace(rope, factor=2.0))), ["rope"]),
+        (ir_of(RuntimeProfile(rope=dataclasses.replace(rope, original=100))), ["rope"]),
         (ir_of(layers=3), ["ir"]),
         (ir_of(norm_epsilon=1e-6), ["ir"]),
     ]:

@@ -27,7 +27,6 @@ TINIES = {
     "qwen2": Tiny("qwen2", context=1024),
 }
 IDS = np.random.RandomState(3).randint(0, 288, 1024).astype(np.int32)
-LENGTHS = (255, 256, 257, 700)
 
 
 @pytest.mark.parametrize("precision", ["f32", "bf16"])
@@ -101,11 +100,12 @@ def test_score_matches_independent_prefills(precision):
             assert session.generate(IDS[:position], 1, stop_ids=[]).token_ids[0] == prefix.greedy[0]
 
 
-@pytest.mark.parametrize("length", LENGTHS)
-def test_a_grown_cache_equals_a_full_size_one(length):
-    grown = Session(TinyModel(Tiny(context=4096)), ready=[])
-    full = Session(TinyModel(Tiny(context=4096)), ready=[])
+def test_a_grown_cache_equals_a_full_size_one():
+    """Grown from 1,024 to 2,048 and 3,072 positions, against a cache of 4,096 from the start."""
+    model = TinyModel(Tiny(context=4096))
+    grown, full = Session(model, ready=[]), Session(model, ready=[], positions=4096)
     ids = np.tile(IDS, 4)
-    full.score(ids[:4000])
-    assert np.array_equal(grown.score(ids[:length]).nll, full.score(ids[:length]).nll)
-    assert grown.cache.allocated_bytes < full.cache.allocated_bytes
+    for length in (300, 1024, 1025, 2049):
+        assert np.array_equal(grown.score(ids[:length]).nll, full.score(ids[:length]).nll), length
+        assert grown.cache.allocated_bytes < full.cache.allocated_bytes
+    assert (grown.cache.capacity, full.cache.capacity) == (2048, 4096)

@@ -60,6 +60,10 @@ def test_bad_tokens_and_rows_are_refused(session):
             session.score(IDS[:10], rows=rows)
     with pytest.raises(InputError, match="are not positions of 10 tokens"):
         session.logits(IDS[:10], [10])
+    with pytest.raises(InputError, match="list of at least one integer"):
+        session.logits(IDS[:10], [0.9])
+    with pytest.raises(InputError, match="33 stop tokens are above the 32"):
+        session.generate(IDS[:10], stop_ids=range(33))
     with pytest.raises(InputError, match="max_new_tokens -1"):
         session.generate(IDS[:10], -1)
 
@@ -84,6 +88,16 @@ def test_generation_is_greedy(session):
     decided = top[:, -1] - top[:, -2] > 1e-3
     assert decided.sum() >= 35
     assert np.array_equal(np.array(new)[decided], logits.argmax(-1)[decided])
+
+
+def test_several_tokens_come_from_one_device_call(session, monkeypatch):
+    calls = []
+    run = type(session.cache).run
+    monkeypatch.setattr(
+        type(session.cache), "run", lambda cache, step: (calls.append(1), run(cache, step))[1]
+    )
+    session.generate(IDS[:20], 49)
+    assert len(calls) == 1 + 3  # the prompt and its token, then 16 tokens a call
 
 
 def test_generation_stops_at_any_stop_token(session):
@@ -179,6 +193,8 @@ def test_numbers_that_are_not_finite_stop_the_run_and_leave_no_trace():
     assert np.array_equal(session.score([11] * 8).nll, good.nll)
     with pytest.raises(RunError, match="position 21 is nan"):
         session.generate([11] * 20 + [7], 5)
+    with pytest.raises(RunError, match="position 21 is nan"):
+        session.logits([11] * 20 + [7], [3, 20])
     assert np.array_equal(session.score([11] * 8).nll, good.nll)
 
 
