@@ -38,10 +38,6 @@ def test_steps_of_any_size_give_the_same_bits(name, precision):
         steps = session.score(IDS[:700], rows=rows)
         assert np.array_equal(steps.nll, whole.nll), rows
         assert np.array_equal(steps.greedy, whole.greedy), rows
-    if precision == "f32":
-        # The one-row entry has other bits. In bf16 a trained model tests it: its logits are smoother.
-        one = session.score(IDS[:700], rows=1)
-        assert np.abs(one.nll - whole.nll).max() < 1e-4
 
 
 @pytest.mark.parametrize("page_size", [16, 256])
