@@ -32,15 +32,24 @@ def linear(x_TI: jax.Array, weight_OI: jax.Array, bias_O: jax.Array | None = Non
     return y_TO if bias_O is None else y_TO + bias_O[None, :]
 
 
+SUM_BLOCK = 64
+"""Elements that `row_sum` adds one after the other."""
+
+
 def row_sum(x_RI: jax.Array) -> jax.Array:
-    """Sums over the last axis, float32 [R, in] → [R], as a product with ones.
+    """Sums over the last axis, float32 [R, in] → [R], as products with ones.
 
     A plain reduction adds in another order once it has 4,096 elements, so a row's sum would depend on how
     many rows are summed with it; a product's rows do not. Eight equal columns keep it off the
-    matrix-vector path.
+    matrix-vector path. Sums of blocks are summed again, since a product adds one by one and a long chain
+    of float32 additions loses digits.
     """
-    ones_8I = jnp.ones((8, x_RI.shape[-1]), x_RI.dtype)
-    return linear(x_RI, ones_8I)[:, 0]
+    rows, size = x_RI.shape
+    if size > SUM_BLOCK:
+        blocks = -(-size // SUM_BLOCK)
+        padded = jnp.pad(x_RI, ((0, 0), (0, blocks * SUM_BLOCK - size)))
+        return row_sum(row_sum(padded.reshape(rows * blocks, SUM_BLOCK)).reshape(rows, blocks))
+    return linear(x_RI, jnp.ones((8, size), x_RI.dtype))[:, 0]
 
 
 def embed(tokens_T: jax.Array, table_VD: jax.Array) -> jax.Array:

@@ -40,7 +40,7 @@ def test_steps_of_any_size_give_the_same_bits(name, precision):
         assert np.array_equal(steps.greedy, whole.greedy), rows
 
 
-@pytest.mark.parametrize("page_size", [16, 256])
+@pytest.mark.parametrize("page_size", [64, 256])
 @pytest.mark.parametrize("name", TINIES)
 def test_pages_equal_the_contiguous_reference(name, page_size):
     """Fragmented pages, steps that cross them, poison in every page that is not the sequence's."""
