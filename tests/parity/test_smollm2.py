@@ -113,8 +113,8 @@ def test_the_model_knows_the_capital(smol, f32):
 
 
 def test_the_model_knows_the_capital_in_bf16(smol, bf16):
-    """The f32 margin is 0.025 logits and bf16 noise as large (BUILD.md): a processor may toss the coin the other
-    way, but then by no more than that noise, and with the capital second."""
+    """The f32 margin is 0.025 logits and bf16 noise as large (BUILD.md): another processor may put the
+    capital second, but by no more than that noise."""
     prompt = smol.tokenizer.encode("The capital of Ukraine is")
     logits = bf16.logits(prompt, [len(prompt) - 1])[0]
     first, second = np.argsort(-logits)[:2]
