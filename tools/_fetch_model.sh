@@ -1,2 +1,2 @@
 # Sourced after _setup.sh: fetches the model of the demo and the tests once, into the user's cache.
-synapse inspect >/dev/null
+synapse models --fetch smollm2-135m-instruct >/dev/null

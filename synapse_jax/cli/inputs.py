@@ -7,7 +7,7 @@ import os
 
 from absl import flags
 
-from synapse_jax.cli.progress import say, warn
+from synapse_jax.cli.progress import DOWNLOAD_BAR, say, warn
 from synapse_jax.errors import InputError
 from synapse_jax.io.model_file import ModelFile, load
 from synapse_jax.io.quoting import shown_path
@@ -27,14 +27,10 @@ class Tokens:
     """Whether a text file's last newline was dropped; None where it does not apply."""
 
 
-_BAR = {"auto": None, "bar": True, "lines": False, "none": False}
-"""Whether a download shows a bar, by `--progress`."""
-
-
 def open_model(values: flags.FlagValues, *, weights: bool = True) -> ModelFile:
     """The model of `--model`; its warnings go to standard error."""
     progress = values.progress if "progress" in values else "auto"
-    model = load(values.model, weights=weights, log=say(progress), bar=_BAR[progress])
+    model = load(values.model, weights=weights, log=say(progress), bar=DOWNLOAD_BAR[progress])
     for line in model.warnings if weights else ():
         warn(f"{shown_path(model.path)}: {line}")
     return model

@@ -18,6 +18,7 @@ COMMANDS = {
     "score": "perplexity of a text or of tokens, by llama-perplexity's protocol",
     "generate": "continue a prompt",
     "tokenize": "token IDs of a text",
+    "models": "models that have a name: licence, size, digest, whether they are here",
     "inspect": "what a model file says, and every problem found",
     "graph list": "compiled entries of a model and their fingerprints",
     "graph show": "IR, RoPE profile and arguments of one entry",

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 LINE_EVERY_S = 10.0
+DOWNLOAD_BAR = {"auto": None, "bar": True, "lines": False, "none": False}
+"""Whether a download shows a bar, by `--progress`; None: on a terminal."""
 
 
 class Progress:

