@@ -96,7 +96,7 @@ def test_json_can_be_switched_off(synapse, tiny, flag):
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("flag", ["--help", "-h"])
 def test_help_of_a_command_shows_its_own_flags_only(synapse, command, flag):
-    finished = synapse(*command.split(), "--model", "--help", flag)
+    finished = synapse(*command.split(), "--output", "--help", flag)
     assert (finished.code, finished.err) == (0, "")
     shown = set(re.findall(r"^  --([a-z-]+)", finished.out, re.MULTILINE))
     own = {
@@ -113,10 +113,12 @@ def test_help_of_a_command_shows_its_own_flags_only(synapse, command, flag):
         "generate": {"prompt", "prompt-file", "tokens", "max-new-tokens", "progress", "context"},
         "tokenize": {"prompt", "text-file"},
         "inspect": set(),
+        "models": {"fetch", "progress"},
         "graph list": {"context", "precision", "device"},
         "graph show": {"context", "entry", "rows", "capacity"},
     }
-    assert own[command] | {"model", "json", "output", "debug"} <= shown
+    assert own[command] | {"json", "output", "debug"} <= shown
+    assert ("model" in shown) == (command != "models")
     others = set().union(*own.values()) - own[command]
     shared = {"tokens", "context", "precision", "device", "progress", "prompt", "text-file"}
     assert not (others - shared) & shown
