@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from synapse_jax.spec.model import ModelSpec as ModelSpec
     from synapse_jax.spec.rope import RopeProfile as RopeProfile
     from synapse_jax.spec.runtime import RuntimeProfile as RuntimeProfile
+    from synapse_jax.spec.sampling import Sampling as Sampling
 
 _HOMES = {
     "Generation": "runtime.results",
@@ -33,6 +34,7 @@ _HOMES = {
     "RopeProfile": "spec.rope",
     "RunError": "errors",
     "RuntimeProfile": "spec.runtime",
+    "Sampling": "spec.sampling",
     "Scores": "runtime.results",
     "Session": "runtime.session",
     "load": "io.model_file",
@@ -46,6 +48,7 @@ __all__ = [
     "RopeProfile",
     "RunError",
     "RuntimeProfile",
+    "Sampling",
     "Scores",
     "Session",
     "load",

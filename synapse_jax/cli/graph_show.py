@@ -12,11 +12,17 @@ from synapse_jax.cli.output import optional_file, save, show
 def define(values: flags.FlagValues) -> None:
     """Flags of the command."""
     shared.define_model(values)
-    flags.DEFINE_enum("entry", "step", ["step", "logits", "decode"], "The entry to show.", flag_values=values)
+    flags.DEFINE_enum(
+        "entry",
+        "step",
+        ["step", "logits", "decode", "sample", "choose"],
+        "The entry to show.",
+        flag_values=values,
+    )
     flags.DEFINE_integer(
         "rows",
         None,
-        "Rows of a step; by default 512, 32 for logits, and 1 for decode, which has no other.",
+        "Rows of a step; by default 512, 32 for logits, and 1 for the rest, which have no other.",
         lower_bound=1,
         flag_values=values,
     )
@@ -34,7 +40,7 @@ def define(values: flags.FlagValues) -> None:
 def run(values: flags.FlagValues) -> int:
     """Prints the IR, the profile and the arguments of one entry; reads no weights."""
     profile = shared.profile_from(values)
-    rows = values.rows or {"step": 512, "logits": 32, "decode": 1}[values.entry]
+    rows = values.rows or {"step": 512, "logits": 32}.get(values.entry, 1)
     with optional_file(values.output) as output, open_model(values) as model:
         from synapse_jax.errors import InputError
         from synapse_jax.evals.record import build_record

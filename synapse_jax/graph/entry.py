@@ -12,6 +12,7 @@ from synapse_jax.dims import DECODE_TOKENS, ROW_LADDER, capacity_rung
 from synapse_jax.ir.nodes import ModelIR
 from synapse_jax.kv.pages import abstract_pages
 from synapse_jax.ops.dtypes import weight_dtype
+from synapse_jax.ops.sampling import SamplerRows
 
 Array = Any
 """An array of the device or the host, or an abstract shape: the fields below are all three in turn."""
@@ -24,6 +25,8 @@ STOP_TOKENS = 32
 READY = (("step", ROW_LADDER[0]), ("step", ROW_LADDER[-1]), ("decode", 1))
 """(entry, rows) that a session compiles at load, at the first capacity."""
 
+ENTRY_NAMES = ("step", "logits", "decode", "sample", "choose")
+
 PROMPT_ROLE, DECODE_ROLE = 0, 1
 """Roles of a row: an argument, never inferred from a row count."""
 
@@ -34,23 +37,27 @@ class Entry:
 
     `step` evaluates rows and returns, where asked, NLL and greedy token of a range of them and the logits of
     a few: it serves prompts and scoring alike. `logits` returns the logits of all its rows. `decode`
-    evaluates up to A tokens a sequence, one after the other, feeding each greedy token back in.
+    evaluates up to A tokens a sequence, one after the other, feeding each greedy token back in; `sample`
+    does the same with tokens that are drawn. `choose` draws from logits that a step has returned.
     """
 
     name: str
     rows: int
-    """T, rows in a step; for `decode` the sequences that advance together."""
+    """T, rows in a step; for `decode`, `sample` and `choose` the sequences that advance together."""
     capacity: int
     """Positions in the pool of pages."""
     sequences: int = 1
     """B, sequences that a step may hold."""
 
     def __post_init__(self):
-        if self.name not in ("step", "logits", "decode"):
+        if self.name not in ENTRY_NAMES:
             raise ValueError(f"there is no entry {self.name!r}")
-        if self.name == "decode" and self.rows != self.sequences:
-            raise ValueError(f"decode evaluates one row a sequence, not {self.rows} rows of {self.sequences}")
-        if self.name != "decode" and self.rows not in ROW_LADDER:
+        one_row = self.name not in ("step", "logits")
+        if one_row and self.rows != self.sequences:
+            raise ValueError(
+                f"{self.name} takes one row a sequence, not {self.rows} rows of {self.sequences}"
+            )
+        if not one_row and self.rows not in ROW_LADDER:
             raise ValueError(f"{self.rows} rows are not on the row ladder {ROW_LADDER}")
 
     def summary(self) -> dict[str, Any]:
@@ -144,7 +151,30 @@ class DecodeBatch(NamedTuple):
     """int32 [B, M]."""
 
 
-Batch = StepBatch | Rows | DecodeBatch
+class SampleBatch(NamedTuple):
+    """Arguments of `sample`: those of `decode`, and how tokens are drawn."""
+
+    decode: DecodeBatch
+    seen_BV: Array
+    """bool [B, V], tokens that the repetition penalty applies to; those drawn are added."""
+    sampler: SamplerRows
+    """The settings of each sequence."""
+
+
+class ChooseBatch(NamedTuple):
+    """Arguments of `choose`."""
+
+    logits_BV: Array
+    """float32 [B, V]."""
+    seen_BV: Array
+    """bool [B, V]."""
+    position_B: Array
+    """int32 [B], the position that the drawn token will have."""
+    sampler: SamplerRows
+    """The settings of each sequence."""
+
+
+Batch = StepBatch | Rows | DecodeBatch | SampleBatch | ChooseBatch
 
 
 def abstract_params(ir: ModelIR) -> dict[str, Abstract]:
@@ -159,10 +189,14 @@ def abstract_batch(ir: ModelIR, entry: Entry) -> Batch:
     """Shapes and types of the batch argument of an entry."""
     pairs = ir.spec.rotary_size // 2
     sequences, table = entry.sequences, _i32(entry.sequences, entry.capacity // ir.profile.page_size)
-    if entry.name == "decode":
+    vocabulary = (sequences, ir.spec.vocab_size)
+    seen = Abstract(vocabulary, jnp.bool_)
+    if entry.name == "choose":
+        return ChooseBatch(Abstract(vocabulary, jnp.float32), seen, _i32(sequences), _sampler(sequences))
+    if entry.name in ("decode", "sample"):
         turn = _i32(DECODE_TOKENS, sequences)
         angle = Abstract((DECODE_TOKENS, sequences, pairs), jnp.float32)
-        return DecodeBatch(
+        decode = DecodeBatch(
             token_AB=turn,
             given=_i32(),
             turns=_i32(),
@@ -176,6 +210,7 @@ def abstract_batch(ir: ModelIR, entry: Entry) -> Batch:
             cell_AB=turn,
             page_table_BM=table,
         )
+        return decode if entry.name == "decode" else SampleBatch(decode, seen, _sampler(sequences))
     row, angle = _i32(entry.rows), Abstract((entry.rows, pairs), jnp.float32)
     rows = Rows(
         token_T=row,
@@ -201,8 +236,16 @@ def abstract_batch(ir: ModelIR, entry: Entry) -> Batch:
 
 
 def abstract_arguments(ir: ModelIR, entry: Entry) -> tuple:
-    """(params, pages, batch) of an entry, as shapes and types."""
+    """(params, pages, batch) of an entry, as shapes and types; `choose` has neither params nor pages."""
+    if entry.name == "choose":
+        return {}, (), abstract_batch(ir, entry)
     return abstract_params(ir), abstract_pages(ir.spec, ir.profile, entry.capacity), abstract_batch(ir, entry)
+
+
+def _sampler(sequences: int) -> SamplerRows:
+    number = Abstract((sequences,), jnp.float32)
+    seed = Abstract((sequences, 2), jnp.uint32)
+    return SamplerRows(seed, number, _i32(sequences), number, number, number)
 
 
 def _i32(*shape: int) -> Abstract:

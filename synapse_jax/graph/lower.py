@@ -11,11 +11,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from synapse_jax.dims import DECODE_TOKENS, HEAD_BLOCK_ROWS
-from synapse_jax.graph.entry import DecodeBatch, Entry, Rows, StepBatch
+from synapse_jax.graph.entry import ChooseBatch, DecodeBatch, Entry, Rows, SampleBatch, StepBatch
 from synapse_jax.ir.nodes import Block, ModelIR, Node, scoped_name
 from synapse_jax.kv.pages import write_rows
 from synapse_jax.ops import attention, elementwise, linear
-from synapse_jax.ops.logprob import nll_and_greedy
+from synapse_jax.ops.logprob import nll_and_greedy, nll_of
+from synapse_jax.ops.sampling import choose
 
 Params = dict[str, jax.Array]
 AttendFunction = Callable[[Any, jax.Array, jax.Array, jax.Array, Rows, float], tuple[jax.Array, Any]]
@@ -32,10 +33,16 @@ def entry_function(ir: ModelIR, entry: Entry, attend: AttendFunction | None = No
 
     Returns:
         `function(params, pages, batch) → (out, pages)`. `out` is, by entry: step (nll [T], greedy [T],
-        logits [8, V]), meaningless in rows that are not asked for; logits [T, V]; decode (greedy [A, B],
-        nll [A, B], turns evaluated).
+        logits [8, V]), meaningless in rows that are not asked for; logits [T, V]; decode and sample
+        (chosen [A, B], nll [A, B], turns evaluated); choose (chosen [B], nll [B]).
     """
-    function = {"step": _step, "logits": _logits, "decode": _decode}[entry.name]
+    function = {
+        "step": _step,
+        "logits": _logits,
+        "decode": _decode,
+        "sample": _sample,
+        "choose": _choose,
+    }[entry.name]
 
     def call(params: Params, pages, batch):
         return function(_Model(ir, params, attend or _paged_attention(ir)), pages, batch)
@@ -81,6 +88,32 @@ def _logits(model: _Model, pages, batch: Rows):
 
 
 def _decode(model: _Model, pages, batch: DecodeBatch):
+    def pick(logits_BV, turn, nothing):
+        nll_B, greedy_B = nll_and_greedy(logits_BV, batch.target_AB[turn])
+        return greedy_B, nll_B, nothing
+
+    return _take_turns(model, pages, batch, pick, ())
+
+
+def _sample(model: _Model, pages, batch: SampleBatch):
+    def pick(logits_BV, turn, seen_BV):
+        chosen_B = choose(logits_BV, seen_BV, batch.decode.position_AB[turn] + 1, batch.sampler)
+        seen_BV = seen_BV.at[jnp.arange(chosen_B.shape[0]), chosen_B].set(True)
+        return chosen_B, nll_of(logits_BV, chosen_B), seen_BV
+
+    return _take_turns(model, pages, batch.decode, pick, batch.seen_BV)
+
+
+def _choose(model: _Model, pages, batch: ChooseBatch):
+    chosen_B = choose(batch.logits_BV, batch.seen_BV, batch.position_B, batch.sampler)
+    return (chosen_B, nll_of(batch.logits_BV, chosen_B)), pages
+
+
+def _take_turns(model: _Model, pages, batch: DecodeBatch, pick: Callable, carried):
+    """Evaluates one token a sequence, turn after turn; `pick` chooses the next ones.
+
+    `pick(logits [B, V], turn, carried)` returns (tokens [B], NLL [B], carried).
+    """
     sequences = batch.token_AB.shape[1]
 
     def unfinished(state):
@@ -88,14 +121,14 @@ def _decode(model: _Model, pages, batch: DecodeBatch):
         return (turn < batch.turns) & ~jnp.all(stopped_B)
 
     def evaluate(state):
-        turn, stopped_B, previous_B, greedy_AB, nll_AB, pages = state
+        turn, stopped_B, previous_B, chosen_AB, nll_AB, pages, carried = state
         token_B = jnp.where(turn < batch.given, batch.token_AB[turn], previous_B)
         x_BD, pages = model.evaluate(pages, _decode_rows(batch, turn, token_B))
-        nll_B, greedy_B = nll_and_greedy(model.head(x_BD), batch.target_AB[turn])
-        is_stop_B = jnp.any(greedy_B[:, None] == batch.stop_token_S[None, :], axis=-1)
+        chosen_B, nll_B, carried = pick(model.head(x_BD), turn, carried)
+        is_stop_B = jnp.any(chosen_B[:, None] == batch.stop_token_S[None, :], axis=-1)
         stopped_B = stopped_B | (is_stop_B & (turn + 1 >= batch.given))
-        greedy_AB, nll_AB = greedy_AB.at[turn].set(greedy_B), nll_AB.at[turn].set(nll_B)
-        return turn + 1, stopped_B, greedy_B, greedy_AB, nll_AB, pages
+        chosen_AB, nll_AB = chosen_AB.at[turn].set(chosen_B), nll_AB.at[turn].set(nll_B)
+        return turn + 1, stopped_B, chosen_B, chosen_AB, nll_AB, pages, carried
 
     nothing_AB = jnp.zeros((DECODE_TOKENS, sequences), jnp.int32)
     state = (
@@ -105,9 +138,10 @@ def _decode(model: _Model, pages, batch: DecodeBatch):
         nothing_AB,
         nothing_AB.astype(jnp.float32),
         pages,
+        carried,
     )
-    turns, _, _, greedy_AB, nll_AB, pages = lax.while_loop(unfinished, evaluate, state)
-    return (greedy_AB, nll_AB, turns), pages
+    turns, _, _, chosen_AB, nll_AB, pages, _ = lax.while_loop(unfinished, evaluate, state)
+    return (chosen_AB, nll_AB, turns), pages
 
 
 def _decode_rows(batch: DecodeBatch, turn: jax.Array, token_B: jax.Array) -> Rows:

@@ -21,11 +21,18 @@ def nll_and_greedy(logits_RV: jax.Array, target_R: jax.Array) -> tuple[jax.Array
     Returns:
         nll float32 [R] in nats, greedy int32 [R].
     """
+    greedy_R = jnp.argmax(logits_RV, axis=-1).astype(jnp.int32)
+    return nll_of(logits_RV, jnp.where(target_R < 0, greedy_R, target_R)), greedy_R
+
+
+def nll_of(logits_RV: jax.Array, token_R: jax.Array) -> jax.Array:
+    """NLL of one token a row, float32 [R]; as in `nll_and_greedy`.
+
+    Args:
+        logits_RV: float32 [R, V].
+        token_R: int32 [R], each below V.
+    """
     top_R = jnp.max(logits_RV, axis=-1)
     log_sum_R = jnp.log(row_sum(jnp.exp(logits_RV - top_R[:, None]))) + top_R
-    greedy_R = jnp.argmax(logits_RV, axis=-1).astype(jnp.int32)
-    chosen_R = jnp.where(target_R < 0, greedy_R, target_R)
-    chosen_logit_R = jnp.take_along_axis(logits_RV, chosen_R[:, None], axis=-1, mode="promise_in_bounds")[
-        :, 0
-    ]
-    return log_sum_R - chosen_logit_R, greedy_R
+    chosen_RV = jnp.take_along_axis(logits_RV, token_R[:, None], axis=-1, mode="promise_in_bounds")
+    return log_sum_R - chosen_RV[:, 0]

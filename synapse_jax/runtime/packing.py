@@ -12,13 +12,17 @@ from synapse_jax.graph.entry import (
     LOGIT_ROWS,
     PROMPT_ROLE,
     STOP_TOKENS,
+    ChooseBatch,
     DecodeBatch,
     Entry,
     Rows,
+    SampleBatch,
     StepBatch,
 )
+from synapse_jax.ops.sampling import SamplerRows
 from synapse_jax.spec.rope import RopeProfile, rope_rows
 from synapse_jax.spec.runtime import RuntimeProfile
+from synapse_jax.spec.sampling import Sampling
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,6 +127,26 @@ def decode_batch(
         page[:, None],
         cell[:, None],
         _page_table(entry, profile, [segment]),
+    )
+
+
+def sample_batch(decode: DecodeBatch, seen_V: np.ndarray, sampling: Sampling) -> SampleBatch:
+    """A decode call of one sequence whose tokens are drawn; `seen_V` bool [V] are those to be penalised."""
+    return SampleBatch(decode, seen_V[None], _sampler_rows(sampling))
+
+
+def choose_batch(logits_V: np.ndarray, seen_V: np.ndarray, position: int, sampling: Sampling) -> ChooseBatch:
+    """Draws the token of a position from logits, float32 [V]."""
+    return ChooseBatch(logits_V[None], seen_V[None], np.full(1, position, np.int32), _sampler_rows(sampling))
+
+
+def _sampler_rows(sampling: Sampling) -> SamplerRows:
+    numbers = (sampling.top_p, sampling.min_p, sampling.repetition_penalty)
+    return SamplerRows(
+        np.array([[sampling.seed >> 32, sampling.seed & 0xFFFFFFFF]], np.uint32),
+        np.full(1, sampling.temperature, np.float32),
+        np.full(1, sampling.top_k, np.int32),
+        *(np.full(1, number, np.float32) for number in numbers),
     )
 
 

@@ -19,7 +19,7 @@ class Scores:
 
 @dataclasses.dataclass(frozen=True)
 class Generation:
-    """A greedy continuation."""
+    """A continuation of a prompt."""
 
     token_ids: tuple[int, ...]
     """New tokens; a stop token that ended them is not among them."""
@@ -29,3 +29,6 @@ class Generation:
     """Tokens of the prompt."""
     reused_tokens: int = 0
     """Tokens of the prompt that were not evaluated again."""
+    logprobs: tuple[float, ...] | None = None
+    """ln p of each new token under the model itself, before any penalty, filter or temperature; None if
+    nobody asked."""

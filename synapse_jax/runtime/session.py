@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from synapse_jax.dims import DECODE_TOKENS, MAX_STEP_ROWS, row_bucket
-from synapse_jax.errors import InputError, RunError
-from synapse_jax.graph.compile import GRAPHS, CompiledEntry
-from synapse_jax.graph.entry import DECODE_ROLE, PROMPT_ROLE, READY, STOP_TOKENS, Entry, Rows
-from synapse_jax.graph.fingerprint import Identity, profile_identity, thread_count
-from synapse_jax.ir.build import build
+from synapse_jax.dims import MAX_STEP_ROWS, row_bucket
+from synapse_jax.errors import InputError
+from synapse_jax.graph.compile import CompiledEntry
+from synapse_jax.graph.entry import READY, STOP_TOKENS
+from synapse_jax.graph.fingerprint import Identity, profile_identity
 from synapse_jax.runtime import packing
-from synapse_jax.runtime.cache import Cache
-from synapse_jax.runtime.checks import check_finite, checked_ids
-from synapse_jax.runtime.devices import find_device
-from synapse_jax.runtime.params import WeightSource, load_params
-from synapse_jax.runtime.plan import LARGE_ROWS, SMALL_ROWS, bucket, positions_needed, steps
+from synapse_jax.runtime.checks import checked_ids
+from synapse_jax.runtime.generation import Continuation
+from synapse_jax.runtime.params import WeightSource
+from synapse_jax.runtime.plan import SMALL_ROWS, bucket, positions_needed, steps
 from synapse_jax.runtime.results import Generation, Scores
+from synapse_jax.runtime.runner import Progress, Runner
 from synapse_jax.spec.model import ModelSpec
 from synapse_jax.spec.runtime import RuntimeProfile, resolve
-
-Progress = Callable[[int, int], None]
-"""(done, total), called as work goes on."""
+from synapse_jax.spec.sampling import GREEDY, Sampling
 
 
 class ModelSource(WeightSource, Protocol):
@@ -71,21 +65,13 @@ class Session:
     ):
         self.spec = model.spec
         self.profile = resolve(profile or RuntimeProfile(), model.spec)
-        self.device = find_device(self.profile.device)
-        self.ir = build(self.spec, self.profile)
-        self.cache = Cache(self.spec, self.profile, self.device, positions)
-        """The KV cache, to be looked at."""
-        self.compile_s = 0.0
-        """Seconds spent compiling, late entries included."""
         self._model = model
-        self._log = log or logging.getLogger("synapse_jax").info
-        self._entries: dict[Entry, CompiledEntry] = {}
-        # The compiler's memory is given back before the weights need theirs.
-        self._compile([self._entry(name, rows) for name, rows in ready])
-        started = time.perf_counter()
-        self._params = load_params(self.ir, model, self.device, progress)
-        self.load_s = time.perf_counter() - started
-        """Seconds spent reading, converting and placing the weights."""
+        self._runner = Runner(
+            model, self.spec, self.profile, ready=ready, positions=positions, log=log, progress=progress
+        )
+        self.device, self.ir = self._runner.device, self._runner.ir
+        self.cache = self._runner.cache
+        """The KV cache, to be looked at."""
 
     @property
     def identity(self) -> Identity:
@@ -99,9 +85,19 @@ class Session:
         return self.profile.context
 
     @property
+    def compile_s(self) -> float:
+        """Seconds spent compiling, late entries included."""
+        return self._runner.compile_s
+
+    @property
+    def load_s(self) -> float:
+        """Seconds spent reading, converting and placing the weights."""
+        return self._runner.load_s
+
+    @property
     def compiled_entries(self) -> tuple[CompiledEntry, ...]:
         """Every entry compiled so far, in the order of their names and shapes."""
-        return tuple(self._entries[entry] for entry in sorted(self._entries))
+        return self._runner.compiled_entries
 
     def score(
         self,
@@ -144,7 +140,7 @@ class Session:
             if skip < count:
                 here = slice(first + skip + 1 - start, first + count + 1 - start)
                 nll[here], greedy[here] = step_nll[skip:count], step_greedy[skip:count]
-                self._check_finite(nll[here], first + skip + 1)
+                self._runner.check_finite(nll[here], first + skip + 1)
             self.cache.advance(first + count)
             if progress:
                 progress(first + count, evaluated)
@@ -173,15 +169,15 @@ class Session:
         self.cache.begin(evaluated)
         for first, count in steps(evaluated, SMALL_ROWS):
             here = np.flatnonzero((wanted >= first) & (wanted < first + count))
-            entry = self._entry("logits" if here.size else "step", SMALL_ROWS)
-            packed = self._rows(entry, ids, first, count)
+            entry = self._runner.entry("logits" if here.size else "step", SMALL_ROWS)
+            packed = self._runner.rows(entry, ids, first, count)
             if here.size:
-                out[here] = np.asarray(self._call(entry, packed))[wanted[here] - first]
+                out[here] = np.asarray(self._runner.call(entry, packed))[wanted[here] - first]
             else:
-                self._call(entry, packing.step_batch(packed))
+                self._runner.call(entry, packing.step_batch(packed))
             self.cache.advance(first + count)
         # The last row evaluated sees every key: if a number anywhere is not finite, it is not either.
-        self._check_finite(out[wanted.argmax()].max(keepdims=True), evaluated)
+        self._runner.check_finite(out[wanted.argmax()].max(keepdims=True), evaluated)
         return out
 
     def generate(
@@ -189,16 +185,22 @@ class Session:
         ids: Sequence[int] | np.ndarray,
         max_new_tokens: int = 64,
         *,
+        sampling: Sampling = GREEDY,
+        logprobs: bool = False,
         stop_ids: Collection[int] | None = None,
         progress: Progress | None = None,
+        on_tokens: Callable[[list[int]], None] | None = None,
     ) -> Generation:
-        """Continues a prompt greedily, several tokens a device call.
+        """Continues a prompt, several tokens a device call.
 
         Args:
             ids: the prompt's token IDs, at least one.
             max_new_tokens: most tokens to add; 0 evaluates the prompt only.
+            sampling: how tokens are chosen; greedily by default.
+            logprobs: whether the log-probabilities of the new tokens are returned.
             stop_ids: tokens that end the continuation; None means the model's own.
             progress: called with (positions evaluated, most positions).
+            on_tokens: called with new tokens as they come; device calls are then shorter.
 
         Raises:
             InputError: no prompt, a token outside the vocabulary, or prompt + max(max_new_tokens − 1, 0)
@@ -213,84 +215,22 @@ class Session:
         report = progress or (lambda done, total: None)
         report(0, needed)
         self.cache.begin(needed)
-        new = [self._evaluate_prompt(ids, lambda done: report(done, needed))]
-        while len(new) < max_new_tokens and new[-1] not in stops:
-            new += self._decode(new[-1], len(ids) + len(new) - 1, max_new_tokens - len(new), stops)
-            report(len(ids) + len(new) - 1, needed)
-        new = new[:max_new_tokens]
-        stopped = bool(new) and new[-1] in stops
-        return Generation(tuple(new[:-1] if stopped else new), "stop" if stopped else "length", len(ids))
-
-    def _evaluate_prompt(self, ids: np.ndarray, report: Callable[[int], None]) -> int:
-        """Evaluates a prompt; returns the most likely token after it."""
-        logits_QV = None
-        for first, count in steps(len(ids), LARGE_ROWS):
-            entry = self._entry("step", bucket(count, LARGE_ROWS))
-            logit_rows = [count - 1] if first + count == len(ids) else []
-            batch = packing.step_batch(self._rows(entry, ids, first, count), logit_rows=logit_rows)
-            _, _, logits_QV = self._call(entry, batch)
-            self.cache.advance(first + count)
-            report(first + count)
-        logits_V = np.asarray(logits_QV)[0]
-        self._check_finite(logits_V[np.argmax(logits_V), None], len(ids))
-        return int(np.argmax(logits_V))
-
-    def _decode(self, token: int, position: int, most: int, stop_ids: Sequence[int]) -> list[int]:
-        """Evaluates a token and the greedy ones after it; returns the new tokens."""
-        turns = min(most, DECODE_TOKENS)
-        entry = self._entry("decode", 1)
-        given = np.array([token], np.int32)
-        segment = packing.Segment(given, position, self.cache.page_table, DECODE_ROLE)
-        batch = packing.decode_batch(entry, self.profile, segment, turns=turns, stop_tokens=stop_ids)
-        greedy, nll, evaluated = map(np.asarray, self._call(entry, batch))
-        self._check_finite(nll[:evaluated, 0], position + 1)
-        self.cache.advance(position + int(evaluated))
-        return greedy[: int(evaluated), 0].tolist()
+        continuation = Continuation(self._runner, ids, sampling, logprobs, stops)
+        return continuation.run(max_new_tokens, lambda done: report(done, needed), on_tokens)
 
     def _score_step(self, ids: np.ndarray, first: int, count: int, skip: int, rows: int):
         """NLL and greedy tokens of a step; the first `skip` rows are evaluated and not scored."""
-        entry = self._entry("step", bucket(count, row_bucket(rows)))
+        entry = self._runner.entry("step", bucket(count, row_bucket(rows)))
         targets = ids[first + skip + 1 : first + count + 1]
-        batch = packing.step_batch(self._rows(entry, ids, first, count), targets, skip)
-        nll, greedy, _ = self._call(entry, batch)
+        batch = packing.step_batch(self._runner.rows(entry, ids, first, count), targets, skip)
+        nll, greedy, _ = self._runner.call(entry, batch)
         return np.asarray(nll), np.asarray(greedy)
 
     def _score_one_by_one(self, ids: np.ndarray, first: int, count: int, skip: int, rows: int):
         """As `_score_step`, through the one-row entry; the rows stay prompt tokens."""
-        entry = self._entry("decode", 1)
-        segment = packing.Segment(ids[first : first + count], first, self.cache.page_table, PROMPT_ROLE)
+        entry = self._runner.entry("decode", 1)
+        segment = self._runner.segment(ids, first, count)
         targets = ids[first + 1 : first + count + 1]
         batch = packing.decode_batch(entry, self.profile, segment, turns=count, targets=targets)
-        greedy, nll, _ = self._call(entry, batch)
+        greedy, nll, _ = self._runner.call(entry, batch)
         return np.asarray(nll)[:, 0], np.asarray(greedy)[:, 0]
-
-    def _rows(self, entry: Entry, ids: np.ndarray, first: int, count: int) -> Rows:
-        segment = packing.Segment(ids[first : first + count], first, self.cache.page_table)
-        return packing.pack_rows(entry, self.profile, [segment])
-
-    def _entry(self, name: str, rows: int) -> Entry:
-        return Entry(name, rows, self.cache.capacity)
-
-    def _call(self, entry: Entry, batch) -> Any:
-        if entry not in self._entries:
-            self._compile([entry])
-        return self.cache.run(lambda pages: self._entries[entry](self._params, pages, batch))
-
-    def _compile(self, entries: Sequence[Entry]) -> None:
-        """Compiles entries in threads: the compiler leaves the interpreter free."""
-        if not entries:
-            return
-        started = time.perf_counter()
-        self._log(f"compiling {', '.join(map(str, entries))}")
-        with ThreadPoolExecutor(max_workers=min(thread_count(), len(entries))) as pool:
-            compiled = pool.map(lambda entry: GRAPHS.compile(self.ir, entry, self.device), entries)
-            self._entries.update(zip(entries, compiled, strict=True))
-        self.compile_s += time.perf_counter() - started
-
-    def _check_finite(self, nll: np.ndarray, position: int) -> None:
-        """As `check_finite`; the pages that hold the bad numbers are let go."""
-        try:
-            check_finite(nll, position)
-        except RunError:
-            self.cache.drop()
-            raise

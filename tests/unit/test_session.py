@@ -151,7 +151,7 @@ def test_a_compiled_graph_refuses_another_shape(session):
     session.score(IDS[:10])
     entry = session.compiled_entries[0]
     with pytest.raises(TypeError):
-        entry(session._params, (), None)
+        entry(session._runner.params, (), None)
 
 
 def test_a_failed_step_leaves_the_session_usable_and_honest(session, monkeypatch):

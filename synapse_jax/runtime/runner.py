@@ -1,0 +1,117 @@
+"""One model under one profile on one device: compiled entries, weights and pages, and single steps."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from synapse_jax.errors import RunError
+from synapse_jax.graph.compile import GRAPHS, CompiledEntry
+from synapse_jax.graph.entry import PROMPT_ROLE, Batch, Entry, Rows
+from synapse_jax.graph.fingerprint import thread_count
+from synapse_jax.ir.build import build
+from synapse_jax.runtime import packing
+from synapse_jax.runtime.cache import Cache
+from synapse_jax.runtime.checks import check_finite
+from synapse_jax.runtime.devices import find_device
+from synapse_jax.runtime.params import WeightSource, load_params
+from synapse_jax.spec.model import ModelSpec
+from synapse_jax.spec.runtime import RuntimeProfile
+
+Progress = Callable[[int, int], None]
+"""(done, total), called as work goes on."""
+
+
+class Runner:
+    """Runs entries on the cache of one sequence. Compiles what is missing, and says so.
+
+    Args:
+        model: gives the weights.
+        spec: the model.
+        profile: resolved.
+        ready: (entry, rows) pairs to compile now.
+        positions: positions to make room for at once.
+        log: told, a line each time, what compiles; the `synapse_jax` logger by default.
+        progress: called with (weights loaded, weights in all).
+    """
+
+    def __init__(
+        self,
+        model: WeightSource,
+        spec: ModelSpec,
+        profile: RuntimeProfile,
+        *,
+        ready: Sequence[tuple[str, int]],
+        positions: int,
+        log: Callable[[str], None] | None,
+        progress: Progress | None,
+    ):
+        self.spec, self.profile = spec, profile
+        self.device = find_device(profile.device)
+        self.ir = build(spec, profile)
+        self.cache = Cache(spec, profile, self.device, positions)
+        self.compile_s = 0.0
+        """Seconds spent compiling, late entries included."""
+        self._log = log or logging.getLogger("synapse_jax").info
+        self._entries: dict[Entry, CompiledEntry] = {}
+        # The compiler's memory is given back before the weights need theirs.
+        self._compile([self.entry(name, rows) for name, rows in ready])
+        started = time.perf_counter()
+        self.params = load_params(self.ir, model, self.device, progress)
+        self.load_s = time.perf_counter() - started
+        """Seconds spent reading, converting and placing the weights."""
+
+    @property
+    def compiled_entries(self) -> tuple[CompiledEntry, ...]:
+        """Every entry compiled so far, in the order of their names and shapes."""
+        return tuple(self._entries[entry] for entry in sorted(self._entries))
+
+    def entry(self, name: str, rows: int) -> Entry:
+        """An entry at the cache's present capacity."""
+        return Entry(name, rows, self.cache.capacity)
+
+    def segment(self, ids: np.ndarray, first: int, count: int, role: int = PROMPT_ROLE) -> packing.Segment:
+        """Positions first … first + count − 1 of a sequence whose token IDs are `ids`, int32 [n]."""
+        return packing.Segment(ids[first : first + count], first, self.cache.page_table, role)
+
+    def rows(self, entry: Entry, ids: np.ndarray, first: int, count: int) -> Rows:
+        """The rows of a step over such positions."""
+        return packing.pack_rows(entry, self.profile, [self.segment(ids, first, count)])
+
+    def call(self, entry: Entry, batch: Batch) -> Any:
+        """Runs an entry on the pages and waits for its results."""
+        compiled = self._compiled_entry(entry)
+        return self.cache.run(lambda pages: compiled(self.params, pages, batch))
+
+    def call_alone(self, entry: Entry, batch: Batch) -> Any:
+        """Runs an entry that takes neither weights nor pages."""
+        return self._compiled_entry(entry)({}, (), batch)[0]
+
+    def check_finite(self, nll: np.ndarray, position: int) -> None:
+        """As `checks.check_finite`; the pages that hold the bad numbers are let go."""
+        try:
+            check_finite(nll, position)
+        except RunError:
+            self.cache.drop()
+            raise
+
+    def _compiled_entry(self, entry: Entry) -> CompiledEntry:
+        if entry not in self._entries:
+            self._compile([entry])
+        return self._entries[entry]
+
+    def _compile(self, entries: Sequence[Entry]) -> None:
+        """Compiles entries in threads: the compiler leaves the interpreter free."""
+        if not entries:
+            return
+        started = time.perf_counter()
+        self._log(f"compiling {', '.join(map(str, entries))}")
+        with ThreadPoolExecutor(max_workers=min(thread_count(), len(entries))) as pool:
+            compiled = pool.map(lambda entry: GRAPHS.compile(self.ir, entry, self.device), entries)
+            self._entries.update(zip(entries, compiled, strict=True))
+        self.compile_s += time.perf_counter() - started
