@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 from collections.abc import Callable, Sequence
 
@@ -9,6 +10,7 @@ from absl import flags
 
 from synapse_jax.errors import InputError
 from synapse_jax.spec.runtime import RuntimeProfile
+from synapse_jax.spec.sampling import Sampling
 
 Define = Callable[[flags.FlagValues], None]
 
@@ -131,6 +133,44 @@ def define_runtime(values: flags.FlagValues, *, context: int | None) -> None:
     flags.DEFINE_string(
         "device", "auto", "auto, or cpu, gpu, tpu or metal with an optional :index.", flag_values=values
     )
+
+
+def define_sampling(values: flags.FlagValues) -> None:
+    """Flags that become a Sampling."""
+    defaults = Sampling()
+    flags.DEFINE_float(
+        "temperature",
+        defaults.temperature,
+        "Logits are divided by it; 0 takes the most likely token.",
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "top_k", defaults.top_k, "Keep the k most likely tokens; 0 keeps all.", flag_values=values
+    )
+    flags.DEFINE_float(
+        "top_p",
+        defaults.top_p,
+        "Keep the most likely tokens that have this probability together.",
+        flag_values=values,
+    )
+    flags.DEFINE_float(
+        "min_p",
+        defaults.min_p,
+        "Keep tokens with at least this share of the best one's probability.",
+        flag_values=values,
+    )
+    flags.DEFINE_float(
+        "repetition_penalty",
+        defaults.repetition_penalty,
+        "Divides positive logits of tokens that occurred, multiplies negative ones; 1 changes nothing.",
+        flag_values=values,
+    )
+    flags.DEFINE_integer("seed", defaults.seed, "Seed of the draws.", flag_values=values)
+
+
+def sampling_from(values: flags.FlagValues) -> Sampling:
+    """The sampling that the flags of `define_sampling` ask for."""
+    return Sampling(**{field.name: values[field.name].value for field in dataclasses.fields(Sampling)})
 
 
 def define_output(values: flags.FlagValues) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from absl import flags
 
@@ -13,7 +14,8 @@ from synapse_jax.cli.progress import Progress, say
 from synapse_jax.cli.sessions import open_session, timed
 from synapse_jax.errors import InputError
 from synapse_jax.evals import record as records
-from synapse_jax.runtime.plan import positions_needed, prompt_entries
+from synapse_jax.io.tokenizer import Tokenizer
+from synapse_jax.runtime.plan import generation_entries, positions_needed
 from synapse_jax.spec.runtime import resolve
 
 
@@ -32,15 +34,22 @@ def define(values: flags.FlagValues) -> None:
         lower_bound=0,
         flag_values=values,
     )
+    shared.define_sampling(values)
+    flags.DEFINE_bool(
+        "logprobs", False, "Put the log-probability of every new token into the record.", flag_values=values
+    )
+    flags.DEFINE_bool("stream", False, "Print the text as it comes.", flag_values=values)
     shared.define_runtime(values, context=None)
     shared.define_progress(values)
     shared.define_output(values)
 
 
 def run(values: flags.FlagValues) -> int:
-    """Continues the prompt greedily and prints the text."""
+    """Continues the prompt and prints the text."""
     source = shared.choose_one(values, ("prompt", "prompt_file", "tokens", "tokens_file"))
-    profile = shared.profile_from(values)
+    if values.stream and values.json:
+        raise InputError("--stream prints the text and --json prints the record: choose one")
+    sampling, profile = shared.sampling_from(values), shared.profile_from(values)
     with optional_file(values.output) as output, open_model(values) as model:
         resolved = resolve(profile, model.spec)
         prompt = read_input(values, source, model)
@@ -50,20 +59,31 @@ def run(values: flags.FlagValues) -> int:
             )
         assert resolved.context is not None
         needed = positions_needed(len(prompt.ids), values.max_new_tokens, resolved.context)
-        entries = prompt_entries(len(prompt.ids)) + [("decode", 1)] * (values.max_new_tokens > 1)
+        entries = generation_entries(len(prompt.ids), values.max_new_tokens, sampling, values.logprobs)
         session = open_session(values, model, profile, entries, needed)
-        progress = Progress(values.progress, "generate", "tokens")
+        stream = _Stream(model.tokenizer) if values.stream else None
+        # A bar and the text would write over each other.
+        progress = Progress("none" if values.stream else values.progress, "generate", "tokens")
         generation, seconds = timed(
-            session, lambda: session.generate(prompt.ids, values.max_new_tokens, progress=progress)
+            session,
+            lambda: session.generate(
+                prompt.ids,
+                values.max_new_tokens,
+                sampling=sampling,
+                logprobs=values.logprobs,
+                progress=progress,
+                on_tokens=stream,
+            ),
         )
         progress.close()
         # The last new token is not evaluated, unless a stop token came after it.
         evaluated = (prompt.ids + list(generation.token_ids))[: session.cache.held]
         timings = records.Timings(session.load_s, session.compile_s, seconds, len(evaluated))
         text = model.tokenizer.decode(generation.token_ids)
+        result = {"text": text, **dataclasses.asdict(generation), "sampling": dataclasses.asdict(sampling)}
         record = records.build_record(
             "generate",
-            result={"text": text, **dataclasses.asdict(generation)},
+            result=result,
             model=model,
             session=session,
             ids=prompt.ids,
@@ -72,10 +92,27 @@ def run(values: flags.FlagValues) -> int:
         )
         save(output, record)
     show(values, record, [])
-    if not values.json:
+    if stream is not None:
+        stream.close()
+    elif not values.json:
         print(text)
+    if not values.json:
         _say_speed(record, say(values.progress))
     return 0
+
+
+class _Stream:
+    """Prints tokens as text: whole characters only, at once."""
+
+    def __init__(self, tokenizer: Tokenizer):
+        self._decoder = tokenizer.decoder()
+
+    def __call__(self, tokens: Sequence[int]) -> None:
+        print(self._decoder.feed(tokens), end="", flush=True)
+
+    def close(self) -> None:
+        """Prints what is left of a character that never became whole, and a newline."""
+        print(self._decoder.finish())
 
 
 def _say_speed(record: dict, log) -> None:

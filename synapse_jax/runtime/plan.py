@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from synapse_jax.dims import DECODE_TOKENS, ROW_LADDER, row_bucket
 from synapse_jax.errors import InputError
+from synapse_jax.spec.sampling import Sampling
 
 SMALL_ROWS, LARGE_ROWS = ROW_LADDER[0], ROW_LADDER[-1]
 
@@ -38,9 +39,16 @@ def scoring_entries(positions: int, rows: int) -> list[tuple[str, int]]:
     return _step_entries(positions, rows, row_bucket(rows))
 
 
-def prompt_entries(tokens: int) -> list[tuple[str, int]]:
-    """(entry, rows) pairs that evaluate a prompt."""
-    return _step_entries(tokens, LARGE_ROWS, LARGE_ROWS)
+def generation_entries(
+    tokens: int, max_new_tokens: int, sampling: Sampling, logprobs: bool
+) -> list[tuple[str, int]]:
+    """(entry, rows) pairs that evaluate a prompt and continue it."""
+    entries = _step_entries(tokens, LARGE_ROWS, LARGE_ROWS)
+    if max_new_tokens and (logprobs or not sampling.is_greedy):
+        entries.append(("choose", 1))
+    if max_new_tokens > 1:
+        entries.append(("decode" if sampling.is_greedy else "sample", 1))
+    return entries
 
 
 def _step_entries(total: int, rows: int, largest: int) -> list[tuple[str, int]]:

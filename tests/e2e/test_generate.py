@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import numpy as np
@@ -44,6 +45,8 @@ def test_cli_generate_reports_decoded_text(synapse, tiny, tmp_path, greedy):
             "finish_reason": "length",
             "prompt_tokens": len(ids),
             "reused_tokens": 0,
+            "logprobs": None,
+            "sampling": dataclasses.asdict(sj.Sampling()),
         }
         assert (record["tokens"]["count"], record["tokens"]["sha256"]) == (len(ids), sha256_tokens(ids))
         # The last new token is not evaluated.
