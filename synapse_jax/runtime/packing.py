@@ -20,7 +20,8 @@ from synapse_jax.graph.entry import (
     StepBatch,
 )
 from synapse_jax.ops.sampling import SamplerRows
-from synapse_jax.spec.rope import RopeProfile, rope_rows
+from synapse_jax.spec.rope import RopeProfile
+from synapse_jax.spec.rope_table import rope_rows
 from synapse_jax.spec.runtime import RuntimeProfile
 from synapse_jax.spec.sampling import Sampling
 

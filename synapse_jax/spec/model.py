@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from synapse_jax.errors import InputError
+from synapse_jax.spec.rope_scaling import RopeScaling
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +40,10 @@ class ModelSpec:
     """Added to the mean square in every RMS norm."""
     rope_base: float
     """θ base of the unscaled rotary frequencies."""
+    rope_scaling: RopeScaling
+    """Scaling that the file declares."""
+    local_rope_base: float | None
+    """θ base of sliding-window layers, which are never scaled; None where it is the same."""
     qkv_bias: bool
     """Whether the query, key and value projections add a bias."""
     tied_output: bool

@@ -1,37 +1,46 @@
-"""The rotary profile of a model and its host-computed tables."""
+"""The rotary profile of a model: how positions become angles, and for how many positions that is good."""
 
 from __future__ import annotations
 
 import dataclasses
-
-import numpy as np
+import math
+from fractions import Fraction
 
 from synapse_jax.errors import InputError
 from synapse_jax.spec.model import ModelSpec
+from synapse_jax.spec.rope_scaling import RopeScaling, yarn_magnitude
 
 
 @dataclasses.dataclass(frozen=True)
 class RopeProfile:
-    """How positions become rotation angles, and how many positions that is good for."""
+    """Everything that decides the rotary table, resolved: nothing in it has a default that could differ."""
 
     type: str
-    """Kind of scaling; `none` is the unscaled profile, the only one so far."""
+    """Kind of scaling: none, linear, yarn, llama3 or longrope."""
     base: float
     """θ base of the frequencies."""
     rotary_size: int
-    """d, leading dimensions of a head that are rotated."""
+    """d = 2R, leading dimensions of a head that are rotated."""
     factor: float
-    """Factor by which the window is extended; 1.0 for `none`."""
+    """f, by which the window is extended; 1.0 for `none`."""
     original: int
     """Positions that the unscaled frequencies were trained for."""
     trained_context: int
     """Positions that the file declares as trained."""
+    magnitude: float = 1.0
+    """m: cos and sin are multiplied by it, so q·k is by m²."""
+    beta_fast: float = 32.0
+    """YaRN; see `RopeScaling`."""
+    beta_slow: float = 1.0
+    """YaRN; see `RopeScaling`."""
+    ext_factor: float = 1.0
+    """YaRN; see `RopeScaling`."""
+    truncate: bool = True
+    """YaRN; see `RopeScaling`."""
+    divisors: tuple[float, ...] = ()
+    """llama3 and longrope: what each frequency is divided by, R values; empty for other types."""
 
     def __post_init__(self):
-        if self.type != "none" or self.factor != 1:
-            raise InputError(
-                f"RoPE scaling {self.type} with factor {self.factor} is not supported yet; none is"
-            )
         if self.rotary_size < 2 or self.rotary_size % 2:
             raise InputError(f"RoPE rotary size {self.rotary_size} is not a positive even number")
         if not (self.original > 0 and self.trained_context > 0 and 0 < self.base < float("inf")):
@@ -39,59 +48,137 @@ class RopeProfile:
                 f"RoPE base {self.base}, original {self.original} and trained context {self.trained_context} "
                 "must be positive"
             )
+        if self.type == "yarn" and self.base <= 1:
+            raise InputError(f"RoPE base {self.base} is not above 1, which YaRN needs")
+        if (self.type in ("llama3", "longrope")) != bool(self.divisors):
+            raise InputError(f"RoPE scaling {self.type} with {len(self.divisors)} divisors")
+        if self.divisors and len(self.divisors) != self.rotary_size // 2:
+            raise InputError(
+                f"RoPE scaling {self.type}: {len(self.divisors)} divisors for {self.rotary_size // 2} frequencies"
+            )
 
     @property
     def context_limit(self) -> int:
         """Most positions that a context may have under this profile."""
+        if self.type == "yarn":
+            return extended(self.factor, self.original)
+        if self.type == "linear":
+            return extended(self.factor, self.trained_context)
         return self.trained_context
 
     def summary(self) -> dict:
         """The part of a record that describes the profile."""
-        return {
+        shown = {
             "type": self.type,
             "factor": self.factor,
             "original": self.original,
             "trained_context": self.trained_context,
             "context_limit": self.context_limit,
+            "base": self.base,
+            "magnitude": self.magnitude,
         }
+        if self.type == "yarn":
+            names = ("beta_fast", "beta_slow", "ext_factor", "truncate")
+            shown |= {name: getattr(self, name) for name in names}
+        if self.divisors:
+            shown["divisors"] = list(self.divisors)
+        return shown
+
+
+def extended(factor: float, positions: int) -> int:
+    """floor(factor · positions), of the number that the factor is written as."""
+    return math.floor(Fraction(repr(factor)) * positions)
 
 
 def unscaled_profile(spec: ModelSpec) -> RopeProfile:
     """The profile `none` of a model: its own frequencies, its own window."""
+    return _unscaled(spec, spec.rope_base)
+
+
+def local_profile(spec: ModelSpec) -> RopeProfile:
+    """The profile of sliding-window layers: unscaled, with their own base where the model has one."""
+    return _unscaled(spec, spec.rope_base if spec.local_rope_base is None else spec.local_rope_base)
+
+
+def rope_profile(spec: ModelSpec, asked: RopeScaling | None, context: int | None) -> RopeProfile:
+    """The profile that a model runs under: the file's own, or an explicit one that does not contradict it.
+
+    Args:
+        spec: the model, with what its file declares.
+        asked: an explicit scaling, or None.
+        context: the context asked for; longrope chooses its divisors by it. None means the whole window.
+
+    Raises:
+        InputError: a file whose numbers do not fit together, an explicit scaling that contradicts the file's
+            or begins above its trained window.
+    """
+    declared = _resolve(spec, spec.rope_scaling, context)
+    if spec.rope_scaling.type == "yarn":
+        window, limit = spec.trained_context, declared.context_limit
+        if window not in (declared.original, limit):
+            raise InputError(
+                f"the file declares RoPE scaling {spec.rope_scaling}: its context length {window} is neither "
+                f"the original {declared.original} nor {limit}, the factor times that"
+            )
+    if asked is None:
+        return declared
+    if asked.original is not None and asked.original > spec.trained_context:
+        raise InputError(
+            f"RoPE scaling {asked}: the original length {asked.original} is above the {spec.trained_context} "
+            "positions that the model was trained for"
+        )
+    profile = _resolve(spec, asked, context)
+    if spec.rope_scaling.type != "none" and profile != declared:
+        raise InputError(
+            f"RoPE scaling {asked} contradicts the file, which declares {spec.rope_scaling} "
+            f"(original {declared.original}, window {declared.context_limit})"
+        )
+    return profile
+
+
+def _resolve(spec: ModelSpec, scaling: RopeScaling, context: int | None) -> RopeProfile:
+    if scaling.type == "none":
+        return unscaled_profile(spec)
+    original = spec.trained_context if scaling.original is None else scaling.original
+    divisors = scaling.divisors
+    if scaling.type == "longrope":
+        is_long = (spec.trained_context if context is None else context) > original
+        divisors = scaling.long_divisors if is_long else scaling.short_divisors
+    yarn = {name: getattr(scaling, name) for name in ("beta_fast", "beta_slow", "ext_factor", "truncate")}
+    return RopeProfile(
+        type=scaling.type,
+        base=spec.rope_base,
+        rotary_size=spec.rotary_size,
+        factor=float(scaling.factor),
+        original=original,
+        trained_context=spec.trained_context,
+        magnitude=_magnitude(spec, scaling, original),
+        divisors=divisors,
+        **(yarn if scaling.type == "yarn" else {}),
+    )
+
+
+def _magnitude(spec: ModelSpec, scaling: RopeScaling, original: int) -> float:
+    """m of a declaration; the types' own formulas are those of YaRN (eq. 22) and LongRoPE (§4.2)."""
+    if scaling.magnitude is not None:
+        return scaling.magnitude
+    own = 1.0
+    if scaling.type == "yarn" and scaling.ext_factor:
+        own = yarn_magnitude(scaling.factor)
+        if scaling.log_multiplier:
+            own /= yarn_magnitude(scaling.factor, scaling.log_multiplier)
+    elif scaling.type == "longrope" and scaling.attn_factor == 1:
+        stretch = spec.trained_context / original
+        own = 1.0 if stretch <= 1 else math.sqrt(1 + math.log(stretch) / math.log(original))
+    return own * scaling.attn_factor
+
+
+def _unscaled(spec: ModelSpec, base: float) -> RopeProfile:
     return RopeProfile(
         type="none",
-        base=spec.rope_base,
+        base=base,
         rotary_size=spec.rotary_size,
         factor=1.0,
         original=spec.trained_context,
         trained_context=spec.trained_context,
     )
-
-
-def rope_rows(profile: RopeProfile, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Cosines and sines of the rotation angles at some positions.
-
-    cos(p · base^(−2i/d)) and the same with sin, for i = 0 … d/2 − 1 (Su et al., arXiv 2104.09864, §3.4.2),
-    evaluated in float64 and rounded once to float32. A row depends on its position alone.
-
-    Args:
-        profile: the rotary profile.
-        positions: int array [T], each in 0 … context_limit − 1.
-
-    Returns:
-        cos [T, R] and sin [T, R], float32, R = d/2.
-
-    Raises:
-        IndexError: a position lies outside the profile's window.
-    """
-    positions = np.asarray(positions)
-    if positions.size and not 0 <= positions.min() <= positions.max() < profile.context_limit:
-        raise IndexError(
-            f"positions {positions.min()} … {positions.max()} lie outside the RoPE table of "
-            f"{profile.context_limit} positions"
-        )
-    # One power at a time: numpy's vectorised power may differ from it in the last bit on some processors.
-    d = profile.rotary_size
-    theta_R = np.array([profile.base ** (-2 * i / d) for i in range(d // 2)])
-    angle_TR = positions.astype(np.float64)[:, None] * theta_R
-    return np.cos(angle_TR).astype(np.float32), np.sin(angle_TR).astype(np.float32)

@@ -6,7 +6,8 @@ import dataclasses
 
 from synapse_jax.errors import InputError
 from synapse_jax.spec.model import ModelSpec
-from synapse_jax.spec.rope import RopeProfile, unscaled_profile
+from synapse_jax.spec.rope import RopeProfile, rope_profile
+from synapse_jax.spec.rope_scaling import RopeScaling
 
 _CHOICES = {
     "precision": ("f32", "bf16"),
@@ -26,8 +27,8 @@ class RuntimeProfile:
 
     context: int | None = None
     """Most positions that a sequence may have; None means the whole window."""
-    rope: RopeProfile | None = None
-    """Rotary profile; None means the file's own."""
+    rope: RopeProfile | RopeScaling | None = None
+    """Rotary profile, or a scaling that is asked for; None means the file's own."""
     page_size: int = 256
     """C, positions a page: one page is one key block of the online softmax."""
     kv_dtype: str = "f32"
@@ -64,7 +65,9 @@ def resolve(profile: RuntimeProfile, spec: ModelSpec) -> RuntimeProfile:
     Raises:
         InputError: the context is above the window of the RoPE profile; both numbers are named.
     """
-    rope = profile.rope or unscaled_profile(spec)
+    rope = profile.rope
+    if not isinstance(rope, RopeProfile):
+        rope = rope_profile(spec, rope, profile.context)
     if (rope.rotary_size, rope.trained_context) != (spec.rotary_size, spec.trained_context):
         raise InputError(
             f"a RoPE profile for rotary size {rope.rotary_size} and {rope.trained_context} trained positions "

@@ -1,0 +1,78 @@
+"""Rows of the rotary table: float64 on the host, rounded once to float32."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from synapse_jax.spec.rope import RopeProfile
+
+
+def rope_rows(profile: RopeProfile, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Cosines and sines of the rotation angles at some positions.
+
+    Unscaled: cos(p · base^(−2i/d)) and the same with sin, for i = 0 … d/2 − 1 (Su et al.,
+    arXiv 2104.09864, §3.4.2). Scaled: m · cos(p · θ'_i) with the frequencies of `scaled_frequencies`.
+    Evaluated in float64 and rounded once to float32. A row depends on its position alone.
+
+    Args:
+        profile: the rotary profile.
+        positions: int array [T], each in 0 … context_limit − 1.
+
+    Returns:
+        cos [T, R] and sin [T, R], float32, R = d/2.
+
+    Raises:
+        IndexError: a position lies outside the profile's window.
+    """
+    positions = np.asarray(positions)
+    if positions.size and not 0 <= positions.min() <= positions.max() < profile.context_limit:
+        raise IndexError(
+            f"positions {positions.min()} … {positions.max()} lie outside the RoPE table of "
+            f"{profile.context_limit} positions"
+        )
+    if profile.type == "none":
+        # One power at a time: numpy's vectorised power may differ from it in the last bit on some processors.
+        d = profile.rotary_size
+        theta_R = np.array([profile.base ** (-2 * i / d) for i in range(d // 2)])
+        angle_TR = positions.astype(np.float64)[:, None] * theta_R
+        return np.cos(angle_TR).astype(np.float32), np.sin(angle_TR).astype(np.float32)
+    angle_TR = positions.astype(np.float64)[:, None] * scaled_frequencies(profile)
+    m = profile.magnitude
+    return (m * np.cos(angle_TR)).astype(np.float32), (m * np.sin(angle_TR)).astype(np.float32)
+
+
+def scaled_frequencies(profile: RopeProfile) -> np.ndarray:
+    """θ'_i of a scaled profile, float64 [R].
+
+    linear: θ/f (Chen et al., arXiv 2306.15595). llama3, longrope: θ divided by each dimension's divisor.
+    yarn: (θ/f)(1 − e·r) + θ·e·r with the ramp r_i = 1 − clamp((i − low)/max(0.001, high − low), 0, 1)
+    (Peng et al., arXiv 2309.00071, §3.2, as ggml evaluates it).
+    """
+    d, f = profile.rotary_size, profile.factor
+    theta = [profile.base ** (-2 * i / d) for i in range(d // 2)]
+    if profile.type == "linear":
+        return np.array([t / f for t in theta])
+    if profile.type in ("llama3", "longrope"):
+        return np.array([t / divisor for t, divisor in zip(theta, profile.divisors, strict=True)])
+    low, high = yarn_range(profile)
+    mixed = []
+    for i, t in enumerate(theta):
+        ramp = 1 - min(max((i - low) / max(0.001, high - low), 0.0), 1.0)
+        kept = profile.ext_factor * ramp
+        mixed.append(t / f * (1 - kept) + t * kept)
+    return np.array(mixed)
+
+
+def yarn_range(profile: RopeProfile) -> tuple[float, float]:
+    """(low, high), the dimensions between which YaRN passes from kept to interpolated frequencies."""
+
+    def dimension(rotations: float) -> float:
+        turns = profile.original / (2 * math.pi * rotations)
+        return profile.rotary_size * math.log(turns) / (2 * math.log(profile.base))
+
+    low, high = dimension(profile.beta_fast), dimension(profile.beta_slow)
+    if profile.truncate:
+        low, high = math.floor(low), math.ceil(high)
+    return max(0, low), min(profile.rotary_size - 1, high)
