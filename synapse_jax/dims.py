@@ -3,7 +3,7 @@
     B sequences        T rows in a step     S key positions     D width          F FFN width
     N query heads      K KV heads           G = N / K           H head size      V vocabulary
     L layers           P pages in a pool    M pages a sequence  C positions a page
-    A tokens a decode call may evaluate     Q rows whose logits a step returns
+    A tokens a decode call may evaluate     Q rows whose logits a step returns     Z RoPE tables
     R rotary pairs (cos_TR), else the rows of a block (logits_RV)     I, O inputs and outputs of a linear
 
 Local names carry their shape as a suffix: `q_TNH` is [T, N, H].

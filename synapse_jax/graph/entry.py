@@ -94,10 +94,10 @@ class Rows(NamedTuple):
     """int32 [T], position in the sequence; −1 in padding."""
     role_T: Array
     """int32 [T], `PROMPT_ROLE` or `DECODE_ROLE`. Dense attention treats both alike."""
-    cos_TR: Array
-    """float32 [T, R], rows of the RoPE table."""
-    sin_TR: Array
-    """float32 [T, R]."""
+    cos_ZTR: Array
+    """float32 [Z, T, R], rows of each RoPE table."""
+    sin_ZTR: Array
+    """float32 [Z, T, R]."""
     page_T: Array
     """int32 [T], the page that the row's key and value are written to; P (no page) in padding."""
     cell_T: Array
@@ -139,10 +139,10 @@ class DecodeBatch(NamedTuple):
     """int32 [A, B]."""
     role_B: Array
     """int32 [B]."""
-    cos_ABR: Array
-    """float32 [A, B, R]."""
-    sin_ABR: Array
-    """float32 [A, B, R]."""
+    cos_AZBR: Array
+    """float32 [A, Z, B, R]."""
+    sin_AZBR: Array
+    """float32 [A, Z, B, R]."""
     page_AB: Array
     """int32 [A, B]."""
     cell_AB: Array
@@ -187,7 +187,7 @@ def abstract_params(ir: ModelIR) -> dict[str, Abstract]:
 
 def abstract_batch(ir: ModelIR, entry: Entry) -> Batch:
     """Shapes and types of the batch argument of an entry."""
-    pairs = ir.spec.rotary_size // 2
+    tables, pairs = len(ir.rope_tables), ir.spec.rotary_size // 2
     sequences, table = entry.sequences, _i32(entry.sequences, entry.capacity // ir.profile.page_size)
     vocabulary = (sequences, ir.spec.vocab_size)
     seen = Abstract(vocabulary, jnp.bool_)
@@ -195,7 +195,7 @@ def abstract_batch(ir: ModelIR, entry: Entry) -> Batch:
         return ChooseBatch(Abstract(vocabulary, jnp.float32), seen, _i32(sequences), _sampler(sequences))
     if entry.name in ("decode", "sample"):
         turn = _i32(DECODE_TOKENS, sequences)
-        angle = Abstract((DECODE_TOKENS, sequences, pairs), jnp.float32)
+        angle = Abstract((DECODE_TOKENS, tables, sequences, pairs), jnp.float32)
         decode = DecodeBatch(
             token_AB=turn,
             given=_i32(),
@@ -204,21 +204,21 @@ def abstract_batch(ir: ModelIR, entry: Entry) -> Batch:
             stop_token_S=_i32(STOP_TOKENS),
             position_AB=turn,
             role_B=_i32(sequences),
-            cos_ABR=angle,
-            sin_ABR=angle,
+            cos_AZBR=angle,
+            sin_AZBR=angle,
             page_AB=turn,
             cell_AB=turn,
             page_table_BM=table,
         )
         return decode if entry.name == "decode" else SampleBatch(decode, seen, _sampler(sequences))
-    row, angle = _i32(entry.rows), Abstract((entry.rows, pairs), jnp.float32)
+    row, angle = _i32(entry.rows), Abstract((tables, entry.rows, pairs), jnp.float32)
     rows = Rows(
         token_T=row,
         sequence_T=row,
         position_T=row,
         role_T=row,
-        cos_TR=angle,
-        sin_TR=angle,
+        cos_ZTR=angle,
+        sin_ZTR=angle,
         page_T=row,
         cell_T=row,
         page_table_BM=table,

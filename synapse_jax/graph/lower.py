@@ -19,8 +19,8 @@ from synapse_jax.ops.logprob import nll_and_greedy, nll_of
 from synapse_jax.ops.sampling import choose
 
 Params = dict[str, jax.Array]
-AttendFunction = Callable[[Any, jax.Array, jax.Array, jax.Array, Rows, float], tuple[jax.Array, Any]]
-"""(a layer's cache, q, k, v, rows, scale) → (attended rows [T, N·H], the layer's new cache)."""
+AttendFunction = Callable[[Any, jax.Array, jax.Array, jax.Array, Rows, float, int], tuple[jax.Array, Any]]
+"""(a layer's cache, q, k, v, rows, scale, window) → (attended rows [T, N·H], the layer's new cache)."""
 
 
 def entry_function(ir: ModelIR, entry: Entry, attend: AttendFunction | None = None) -> Callable:
@@ -151,8 +151,8 @@ def _decode_rows(batch: DecodeBatch, turn: jax.Array, token_B: jax.Array) -> Row
         sequence_T=jnp.arange(token_B.shape[0], dtype=jnp.int32),
         position_T=batch.position_AB[turn],
         role_T=batch.role_B,
-        cos_TR=batch.cos_ABR[turn],
-        sin_TR=batch.sin_ABR[turn],
+        cos_ZTR=batch.cos_AZBR[turn],
+        sin_ZTR=batch.sin_AZBR[turn],
         page_T=batch.page_AB[turn],
         cell_T=batch.cell_AB[turn],
         page_table_BM=batch.page_table_BM,
@@ -205,12 +205,12 @@ class _Model:
                 if node.op == "attend":
                     q_TNH, k_TKH, v_TKH = inputs
                     assert rows is not None
-                    output, cache = self.attend(
-                        cache, q_TNH, k_TKH, v_TKH, rows, float(node.attribute("scale"))
-                    )
+                    scale, window = float(node.attribute("scale")), int(node.attribute("window"))
+                    output, cache = self.attend(cache, q_TNH, k_TKH, v_TKH, rows, scale, window)
                 elif node.op == "rope":
                     assert rows is not None
-                    output = elementwise.rotate(inputs[0], rows.cos_TR, rows.sin_TR)
+                    table = int(node.attribute("table"))
+                    output = elementwise.rotate(inputs[0], rows.cos_ZTR[table], rows.sin_ZTR[table])
                 else:
                     output = _OPERATIONS[node.op](
                         node, *inputs, *(weights[weight.name] for weight in node.weights)
@@ -225,11 +225,12 @@ def _heads(node: Node, x_TO: jax.Array) -> jax.Array:
 
 
 _OPERATIONS: dict[str, Callable[..., jax.Array]] = {
-    "embed": lambda node, tokens, table: linear.embed(tokens, table),
+    "embed": lambda node, tokens, table: linear.embed(tokens, table, node.attribute("scale")),
     "rms_norm": lambda node, x, weight: elementwise.rms_norm(x, weight, node.attribute("epsilon")),
     "linear": lambda node, x, weight, bias=None: linear.linear(x, weight, bias),
     "heads": _heads,
     "silu_gate": lambda node, gate_up: elementwise.silu_gate(gate_up),
+    "gelu_gate": lambda node, gate_up: elementwise.gelu_gate(gate_up),
     "add": lambda node, a, b: a + b,
 }
 
@@ -237,8 +238,9 @@ _OPERATIONS: dict[str, Callable[..., jax.Array]] = {
 def _paged_attention(ir: ModelIR) -> AttendFunction:
     attend_pages = attention.IMPLEMENTATIONS[ir.profile.kernels]
 
-    def attend(pool, q_TNH, k_TKH, v_TKH, rows: Rows, scale: float):
+    def attend(pool, q_TNH, k_TKH, v_TKH, rows: Rows, scale: float, window: int):
         pool = write_rows(pool, k_TKH, v_TKH, rows.page_T, rows.cell_T)
-        return attend_pages(q_TNH, pool, rows.page_table_BM, rows.sequence_T, rows.position_T, scale), pool
+        places = (rows.page_table_BM, rows.sequence_T, rows.position_T)
+        return attend_pages(q_TNH, pool, *places, scale, window), pool
 
     return attend

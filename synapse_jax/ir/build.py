@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from synapse_jax.ir.nodes import Attribute, Block, ModelIR, Node, Value, Weight
 from synapse_jax.spec.model import ModelSpec
 from synapse_jax.spec.runtime import RuntimeProfile
@@ -31,10 +29,12 @@ def build(spec: ModelSpec, profile: RuntimeProfile) -> ModelIR:
     """
     if profile.context is None or profile.rope is None:
         raise ValueError("the runtime profile is not resolved")
-    layer = _layer(spec, profile)
-    return ModelIR(
-        spec=spec, profile=profile, embed=_embed(spec), layers=(layer,) * spec.layers, head=_head(spec)
-    )
+    # Equal layers are one value: they are traced and printed once.
+    kinds = {
+        window: _layer(spec, profile, window) for window in {spec.window_of(i) for i in range(spec.layers)}
+    }
+    layers = tuple(kinds[spec.window_of(i)] for i in range(spec.layers))
+    return ModelIR(spec=spec, profile=profile, embed=_embed(spec), layers=layers, head=_head(spec))
 
 
 class _Builder:
@@ -83,8 +83,9 @@ class _Builder:
             "heads", (x,), (), (x.shape[0], count, size), name, first=first, count=count, size=size
         )
 
-    def rope(self, x: Value, rotary_size: int) -> Value:
-        return self.node("rope", (x,), (), x.shape, f"{x.name}_rotated", rotary_size=rotary_size)
+    def rope(self, x: Value, rotary_size: int, table: int) -> Value:
+        """Rotates by the RoPE table of that index in `ModelIR.rope_tables`."""
+        return self.node("rope", (x,), (), x.shape, f"{x.name}_rotated", rotary_size=rotary_size, table=table)
 
     def add(self, a: Value, b: Value, name: str) -> Value:
         if a.shape != b.shape:
@@ -109,35 +110,56 @@ def _last(x: Value) -> int:
 def _embed(spec: ModelSpec) -> Block:
     b = _Builder()
     tokens = Value("tokens", (ROWS,), "i32")
-    b.node("embed", (tokens,), (Weight("embed", (spec.vocab_size, spec.width)),), (ROWS, spec.width), "x")
+    weight = Weight("embed", (spec.vocab_size, spec.width))
+    b.node("embed", (tokens,), (weight,), (ROWS, spec.width), "x", scale=spec.embed_scale)
     return b.block("embed")
 
 
-def _layer(spec: ModelSpec, profile: RuntimeProfile) -> Block:
-    """Pre-norm attention and gated feed-forward, each added to the residual stream (llama, qwen2)."""
+def _layer(spec: ModelSpec, profile: RuntimeProfile, window: int) -> Block:
+    """Pre-norm attention and gated feed-forward, each added to the residual stream.
+
+    gemma3 norms both once more before they are added; qwen3 and gemma3 norm queries and keys.
+    """
     b = _Builder()
     x = Value("x", (ROWS, spec.width), "f32")
     h = b.rms_norm(x, "attn_norm", spec.norm_epsilon, "h")
     query, kv, size = spec.query_heads, spec.kv_heads, spec.head_size
     qkv = b.linear(h, "qkv", {"q": query * size, "k": kv * size, "v": kv * size}, bias=spec.qkv_bias)
-    q = b.rope(b.heads(qkv, 0, query, size, "q"), spec.rotary_size)
-    k = b.rope(b.heads(qkv, query, kv, size, "k"), spec.rotary_size)
+    q, k = b.heads(qkv, 0, query, size, "q"), b.heads(qkv, query, kv, size, "k")
     v = b.heads(qkv, query + kv, kv, size, "v")
-    a = _attend(b, q, k, v, spec, profile)
-    x = b.add(x, b.linear(a, "o", {"o": spec.width}), "x_attended")
+    if spec.qk_norm:
+        q, k = (b.rms_norm(x, f"{x.name}_norm", spec.norm_epsilon, f"{x.name}_normed") for x in (q, k))
+    table = 1 if window and spec.local_rope_base is not None else 0
+    q, k = b.rope(q, spec.rotary_size, table), b.rope(k, spec.rotary_size, table)
+    a = b.linear(_attend(b, q, k, v, spec, profile, window), "o", {"o": spec.width})
+    if spec.post_norms:
+        a = b.rms_norm(a, "attn_post_norm", spec.norm_epsilon, "o_normed")
+    x = b.add(x, a, "x_attended")
     h = b.rms_norm(x, "ffn_norm", spec.norm_epsilon, "h_ffn")
     gate_up = b.linear(h, "gate_up", {"gate": spec.ffn_width, "up": spec.ffn_width})
-    m = b.node("silu_gate", (gate_up,), (), (ROWS, spec.ffn_width), "m")
-    b.add(x, b.linear(m, "down", {"down": spec.width}), "x")
+    m = b.node(f"{spec.activation}_gate", (gate_up,), (), (ROWS, spec.ffn_width), "m")
+    m = b.linear(m, "down", {"down": spec.width})
+    if spec.post_norms:
+        m = b.rms_norm(m, "ffn_post_norm", spec.norm_epsilon, "down_normed")
+    b.add(x, m, "x")
     return b.block("layer")
 
 
-def _attend(b: _Builder, q: Value, k: Value, v: Value, spec: ModelSpec, profile: RuntimeProfile) -> Value:
+def _attend(
+    b: _Builder, q: Value, k: Value, v: Value, spec: ModelSpec, profile: RuntimeProfile, window: int
+) -> Value:
     if q.shape[1:] != (spec.query_heads, spec.head_size) or k.shape != v.shape or q.shape[2] != k.shape[2]:
         raise ShapeError(f"attend: q {q.shape}, k {k.shape}, v {v.shape}")
     shape = (q.shape[0], spec.query_heads * spec.head_size)
     return b.node(
-        "attend", (q, k, v), (), shape, "a", policy=profile.attention, scale=1.0 / math.sqrt(spec.head_size)
+        "attend",
+        (q, k, v),
+        (),
+        shape,
+        "a",
+        policy=profile.attention,
+        scale=spec.attention_scale,
+        window=window,
     )
 
 

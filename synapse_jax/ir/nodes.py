@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from synapse_jax.spec.model import ModelSpec
+from synapse_jax.spec.rope import RopeProfile, local_profile
 from synapse_jax.spec.runtime import RuntimeProfile
 
 Attribute = int | float | str
@@ -70,6 +71,13 @@ class ModelIR:
     embed: Block
     layers: tuple[Block, ...]
     head: Block
+
+    @property
+    def rope_tables(self) -> tuple[RopeProfile, ...]:
+        """The profiles of the RoPE tables that layers rotate by: the model's, then that of local layers."""
+        rope = self.profile.rope
+        assert isinstance(rope, RopeProfile)
+        return (rope,) if self.spec.local_rope_base is None else (rope, local_profile(self.spec))
 
     def weights(self) -> Iterator[Weight]:
         """Every weight once, with full names and at least one part, in the order of use."""

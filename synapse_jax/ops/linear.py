@@ -52,11 +52,13 @@ def row_sum(x_RI: jax.Array) -> jax.Array:
     return linear(x_RI, jnp.ones((8, size), x_RI.dtype))[:, 0]
 
 
-def embed(tokens_T: jax.Array, table_VD: jax.Array) -> jax.Array:
-    """Rows of the embedding table as float32 [T, D].
+def embed(tokens_T: jax.Array, table_VD: jax.Array, scale: float = 1.0) -> jax.Array:
+    """Rows of the embedding table times a factor, float32 [T, D].
 
     Args:
         tokens_T: int32 [T], each below V: the host has checked them.
         table_VD: f32 or bf16 [V, D].
+        scale: the factor.
     """
-    return table_VD.at[tokens_T].get(mode="promise_in_bounds").astype(jnp.float32)
+    x_TD = table_VD.at[tokens_T].get(mode="promise_in_bounds").astype(jnp.float32)
+    return x_TD if scale == 1 else x_TD * jnp.float32(scale)

@@ -117,7 +117,7 @@ class Continuation:
         entry = runner.entry(name, 1)
         given = np.array([self._new[-1]], np.int32)
         segment = packing.Segment(given, position, runner.cache.page_table, DECODE_ROLE)
-        batch = packing.decode_batch(entry, runner.profile, segment, turns=turns, stop_tokens=self._stop_ids)
+        batch = packing.decode_batch(entry, runner.ir, segment, turns=turns, stop_tokens=self._stop_ids)
         if name == "sample":
             batch = packing.sample_batch(batch, self._seen_V, self._sampling)
         started = time.perf_counter()

@@ -19,8 +19,8 @@ from synapse_jax.graph.entry import (
     SampleBatch,
     StepBatch,
 )
+from synapse_jax.ir.nodes import ModelIR
 from synapse_jax.ops.sampling import SamplerRows
-from synapse_jax.spec.rope import RopeProfile
 from synapse_jax.spec.rope_table import rope_rows
 from synapse_jax.spec.runtime import RuntimeProfile
 from synapse_jax.spec.sampling import Sampling
@@ -39,7 +39,7 @@ class Segment:
     role: int = PROMPT_ROLE
 
 
-def pack_rows(entry: Entry, profile: RuntimeProfile, segments: Sequence[Segment]) -> Rows:
+def pack_rows(entry: Entry, ir: ModelIR, segments: Sequence[Segment]) -> Rows:
     """Packs segments, one a sequence, in order; the rest of the rows is padding.
 
     Raises:
@@ -47,6 +47,7 @@ def pack_rows(entry: Entry, profile: RuntimeProfile, segments: Sequence[Segment]
     """
     if len(segments) > entry.sequences or sum(len(s.tokens) for s in segments) > entry.rows:
         raise ValueError(f"{len(segments)} segments do not fit in {entry} with {entry.sequences} sequences")
+    profile = ir.profile
     pool, table = entry.capacity // profile.page_size, _page_table(entry, profile, segments)
     token, role = np.zeros(entry.rows, np.int32), np.zeros(entry.rows, np.int32)
     sequence, position = np.full(entry.rows, -1, np.int32), np.full(entry.rows, -1, np.int32)
@@ -58,7 +59,7 @@ def pack_rows(entry: Entry, profile: RuntimeProfile, segments: Sequence[Segment]
         token[here], role[here], sequence[here] = segment.tokens, segment.role, index
         position[here] = np.arange(segment.start, segment.start + len(segment.tokens))
         page[here], cell[here] = _cells(profile, segment, position[here])
-    cos, sin = _angles(profile, position)
+    cos, sin = _angles(ir, position)
     return Rows(token, sequence, position, role, cos, sin, page, cell, table)
 
 
@@ -84,7 +85,7 @@ def step_batch(
 
 def decode_batch(
     entry: Entry,
-    profile: RuntimeProfile,
+    ir: ModelIR,
     segment: Segment,
     *,
     turns: int,
@@ -95,7 +96,7 @@ def decode_batch(
 
     Args:
         entry: a decode entry of one sequence.
-        profile: the resolved runtime profile.
+        ir: the model.
         segment: the given tokens, at least one, at most `turns`.
         turns: tokens to evaluate, at most A.
         targets: int32 [turns] tokens whose NLL is returned, or None for the greedy tokens' own.
@@ -103,6 +104,7 @@ def decode_batch(
     """
     if not 1 <= len(segment.tokens) <= turns <= DECODE_TOKENS or len(stop_tokens) > STOP_TOKENS:
         raise ValueError(f"{len(segment.tokens)} given tokens, {turns} turns, {len(stop_tokens)} stop tokens")
+    profile = ir.profile
     pool = entry.capacity // profile.page_size
     position = np.full(DECODE_TOKENS, -1, np.int32)
     position[:turns] = np.arange(segment.start, segment.start + turns)
@@ -114,7 +116,7 @@ def decode_batch(
         target[:turns] = targets
     stop = np.full(STOP_TOKENS, -1, np.int32)
     stop[: len(stop_tokens)] = list(stop_tokens)
-    cos, sin = _angles(profile, position)
+    cos, sin = _angles(ir, position)
     return DecodeBatch(
         token[:, None],
         np.int32(len(segment.tokens)),
@@ -123,8 +125,8 @@ def decode_batch(
         stop,
         position[:, None],
         np.full(1, segment.role, np.int32),
-        cos[:, None],
-        sin[:, None],
+        cos.swapaxes(0, 1)[:, :, None],
+        sin.swapaxes(0, 1)[:, :, None],
         page[:, None],
         cell[:, None],
         _page_table(entry, profile, [segment]),
@@ -167,8 +169,7 @@ def _cells(profile: RuntimeProfile, segment: Segment, position: np.ndarray) -> t
     return np.asarray(segment.pages, np.int32)[position // profile.page_size], position % profile.page_size
 
 
-def _angles(profile: RuntimeProfile, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """cos and sin rows; padding takes those of position 0."""
-    rope = profile.rope
-    assert isinstance(rope, RopeProfile)
-    return rope_rows(rope, np.maximum(position, 0))
+def _angles(ir: ModelIR, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """cos and sin rows [Z, n, R]; padding takes those of position 0."""
+    rows = [rope_rows(table, np.maximum(position, 0)) for table in ir.rope_tables]
+    return np.stack([cos for cos, _ in rows]), np.stack([sin for _, sin in rows])

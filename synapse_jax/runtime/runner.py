@@ -81,7 +81,7 @@ class Runner:
 
     def rows(self, entry: Entry, ids: np.ndarray, first: int, count: int) -> Rows:
         """The rows of a step over such positions."""
-        return packing.pack_rows(entry, self.profile, [self.segment(ids, first, count)])
+        return packing.pack_rows(entry, self.ir, [self.segment(ids, first, count)])
 
     def call(self, entry: Entry, batch: Batch) -> Any:
         """Runs an entry on the pages and waits for its results."""

@@ -231,6 +231,6 @@ class Session:
         entry = self._runner.entry("decode", 1)
         segment = self._runner.segment(ids, first, count)
         targets = ids[first + 1 : first + count + 1]
-        batch = packing.decode_batch(entry, self.profile, segment, turns=count, targets=targets)
+        batch = packing.decode_batch(entry, self.ir, segment, turns=count, targets=targets)
         greedy, nll, _ = self._runner.call(entry, batch)
         return np.asarray(nll)[:, 0], np.asarray(greedy)[:, 0]

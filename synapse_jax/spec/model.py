@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 from synapse_jax.errors import InputError
 from synapse_jax.spec.rope_scaling import RopeScaling
@@ -17,7 +18,7 @@ class ModelSpec:
     """
 
     arch: str
-    """Architecture as the file names it: `llama` or `qwen2`."""
+    """Architecture, by the name that GGUF gives it: `llama`, `qwen2`, `gemma3` …"""
     layers: int
     """L, transformer blocks."""
     width: int
@@ -48,6 +49,20 @@ class ModelSpec:
     """Whether the query, key and value projections add a bias."""
     tied_output: bool
     """Whether the output head is the embedding itself."""
+    qk_norm: bool = False
+    """Whether each head of queries and keys passes an RMS norm of its own before rotation."""
+    post_norms: bool = False
+    """Whether attention and FFN pass another RMS norm before they are added to the residual stream."""
+    activation: str = "silu"
+    """Gate of the FFN: `silu`, or `gelu` in its tanh form."""
+    embed_scale: float = 1.0
+    """Factor on the embedding of a token."""
+    query_scale: float | None = None
+    """Factor on q·k; None means 1/sqrt(head_size)."""
+    window: int = 0
+    """Keys that a sliding-window layer sees, the row's own included; 0 where there is no such layer."""
+    window_layers: tuple[bool, ...] = ()
+    """Which layers see only the window, L values; empty where there is none."""
 
     def __post_init__(self):
         for field in (
@@ -72,10 +87,26 @@ class ModelSpec:
             raise InputError(
                 f"model: rotary_size {self.rotary_size} is odd or above head_size {self.head_size}"
             )
-        for field in ("norm_epsilon", "rope_base"):
+        if self.activation not in ("silu", "gelu"):
+            raise InputError(f"model: activation {self.activation!r} is not silu or gelu")
+        if len(self.window_layers) not in (0, self.layers) or (self.window > 0) != any(self.window_layers):
+            raise InputError(
+                f"model: window {self.window} with {sum(self.window_layers)} sliding layers of "
+                f"{len(self.window_layers)} in a model of {self.layers}"
+            )
+        for field in ("norm_epsilon", "rope_base", "local_rope_base", "embed_scale", "query_scale"):
             value = getattr(self, field)
-            if not 0 < value < float("inf"):
+            if value is not None and not 0 < value < float("inf"):
                 raise InputError(f"model: {field} is {value!r}, not a positive finite number")
+
+    def window_of(self, layer: int) -> int:
+        """The window of a layer; 0 where it sees every key."""
+        return self.window if self.window_layers and self.window_layers[layer] else 0
+
+    @property
+    def attention_scale(self) -> float:
+        """Factor on q·k."""
+        return 1 / math.sqrt(self.head_size) if self.query_scale is None else self.query_scale
 
     @property
     def group_size(self) -> int:

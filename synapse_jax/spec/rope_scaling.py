@@ -73,9 +73,13 @@ class RopeScaling:
             if not all(0 < value < math.inf for value in getattr(self, field)):
                 raise InputError(f"RoPE scaling {field} are not all positive numbers")
         if (self.type == "llama3") != bool(self.divisors):
-            raise InputError("RoPE scaling llama3 needs a divisor for each frequency, and no other type has them")
+            raise InputError(
+                "RoPE scaling llama3 needs a divisor for each frequency, and no other type has them"
+            )
         if (self.type == "longrope") != (bool(self.short_divisors) and bool(self.long_divisors)):
-            raise InputError("RoPE scaling longrope needs short and long divisors, and no other type has them")
+            raise InputError(
+                "RoPE scaling longrope needs short and long divisors, and no other type has them"
+            )
 
     def __str__(self) -> str:
         """As `--rope-scaling` takes it, where it can."""

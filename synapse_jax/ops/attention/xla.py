@@ -16,8 +16,9 @@ def attend_pages(
     sequence_T: jax.Array,
     position_T: jax.Array,
     scale: float,
+    window: int = 0,
 ) -> jax.Array:
-    """Causal attention of packed rows over the pages of their sequences.
+    """Causal attention of packed rows over the pages of their sequences, through a sliding window or not.
 
     Online softmax (Milakov and Gimelshein, arXiv 1805.02867) over key blocks of one page. The row sum is
     the last row of the P·V product, through a row of ones under V, so that it is accumulated like every
@@ -29,8 +30,10 @@ def attend_pages(
         pool_PC2KH: the layer's pool, this step's rows already written.
         page_table_BM: int32 [B, M], page of each sequence's positions m·C … m·C + C − 1.
         sequence_T: int32 [T], the sequence of each row; −1 marks padding.
-        position_T: int32 [T], the row's own position: it sees keys 0 … position.
+        position_T: int32 [T], the row's own position.
         scale: factor on q·k.
+        window: a row sees its own key and the window − 1 before it; 0 means all keys 0 … position. Pages
+            that no row of the step can reach are not read.
 
     Returns:
         float32 [T, N·H]; zeros in padding rows.
@@ -49,8 +52,14 @@ def attend_pages(
         newest_T = jnp.where(sequence_T == b, position_T, -1)
         newest_R = jnp.tile(newest_T, group)
         pages = (jnp.max(newest_T) + page_size) // page_size
-        turn = _page_turn(q_KRH, pool_PC2KH, page_table_BM[b], newest_R)
-        state = lax.fori_loop(0, pages, turn, state)
+        first = jnp.int32(0)
+        if window:
+            # Rows of other sequences and padding see no key, wherever the loop begins.
+            last = jnp.iinfo(jnp.int32).max
+            oldest = jnp.min(jnp.where(newest_T < 0, last, newest_T))
+            first = jnp.minimum(jnp.maximum(oldest - window + 1, 0) // page_size, pages)
+        turn = _page_turn(q_KRH, pool_PC2KH, page_table_BM[b], newest_R, window)
+        state = lax.fori_loop(first, pages, turn, state)
 
     _, sums_KRH1 = state
     # A row that sees a key has a sum of at least exp(0) = 1, so only padding is changed, from 0 to 1.
@@ -59,7 +68,7 @@ def attend_pages(
     return out.reshape(rows, query_heads * head_size)
 
 
-def _page_turn(q_KRH, pool_PC2KH, page_table_M, newest_R):
+def _page_turn(q_KRH, pool_PC2KH, page_table_M, newest_R, window: int):
     """One turn of the online softmax: the page at index `m` of a sequence's table."""
     page_size = pool_PC2KH.shape[1]
 
@@ -67,9 +76,21 @@ def _page_turn(q_KRH, pool_PC2KH, page_table_M, newest_R):
         page = lax.dynamic_index_in_dim(page_table_M, m, keepdims=False, allow_negative_indices=False)
         k_KCH, v_KHC = read_page(pool_PC2KH, page)
         key_C = m * page_size + jnp.arange(page_size, dtype=jnp.int32)
-        return softmax_block(state, q_KRH, k_KCH, v_KHC, key_C[None, :] <= newest_R[:, None])
+        return softmax_block(state, q_KRH, k_KCH, v_KHC, visible(key_C, newest_R, window))
 
     return turn
+
+
+def visible(key_C: jax.Array, newest_R: jax.Array, window: int) -> jax.Array:
+    """Which keys each row sees, bool [R, C]: those up to its own position and within the window.
+
+    Args:
+        key_C: int32 [C], positions of keys.
+        newest_R: int32 [R], position of each row; −1 sees nothing.
+        window: see `attend_pages`.
+    """
+    seen_RC = key_C[None, :] <= newest_R[:, None]
+    return seen_RC & (newest_R[:, None] - key_C[None, :] < window) if window else seen_RC
 
 
 def softmax_block(state, q_KRH, k_KCH, v_KHC, visible_RC):
