@@ -84,13 +84,21 @@ class GgufFile:
           A new float32 array of the tensor's shape, slowest axis first.
 
         Raises:
-          InputError: as `require_readable`.
+          InputError: as `require_readable`; or the file has become shorter since it was opened.
           ValueError: if the file is closed.
         """
         self.require_readable(name)
         info = self.tensors[name]
         if self._data is None:
             raise ValueError(f"{shown_path(self.path)} is closed")
+        # Bytes of a mapping that the file no longer has would end the process with a signal.
+        size = self._data.size()
+        if info.offset + info.nbytes > size:
+            raise self.fail(
+                f"tensor {quote(name)}",
+                f"needs {info.nbytes} bytes at offset {info.offset}, the file has only {size} bytes now: "
+                "it was cut after it was opened",
+            )
         raw = np.frombuffer(self._data, np.uint8, info.nbytes, info.offset)
         if info.type_name == "F32":
             values = raw.view("<f4").astype(np.float32)
@@ -182,7 +190,8 @@ def open_gguf(path: str | os.PathLike[str]) -> GgufFile:
     """Maps a GGUF file and checks its whole header.
 
     Args:
-      path: a regular file. It must not shrink while it is open.
+      path: a regular file. It must not become shorter while a tensor is read; before each
+        one its size is checked again.
 
     Raises:
       InputError: if it is absent, not a regular file, empty, unreadable, or not

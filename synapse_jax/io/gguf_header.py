@@ -158,6 +158,8 @@ def _refuse_split(cursor: Cursor, metadata: dict[str, Any]) -> None:
     count = metadata.get("split.count", 0)
     if not isinstance(count, int) or isinstance(count, bool):
         raise cursor.fail("split.count", f"is {quote(count)}, not an integer")
+    if count < 0:
+        raise cursor.fail("split.count", f"is {count}, not a number of files")
     if count > 1:
         raise cursor.fail(
             "split.count",
