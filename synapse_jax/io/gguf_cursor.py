@@ -12,8 +12,9 @@ from synapse_jax.io import gguf_types
 from synapse_jax.io.quoting import quote
 
 MAX_ARRAY = 1 << 21
-"""Elements a metadata array may have, and strings all arrays together may have. The largest real vocabularies
-and merge lists have half a million."""
+"""Elements a metadata array may have. The largest real vocabularies and merge lists have half a million."""
+MAX_STRINGS = 3 << 19
+"""Strings that all arrays together may have: 1.5 million, a second's work."""
 MAX_STRING = 1 << 24
 """Bytes a string may have: 16 MiB. In memory each may take four."""
 MAX_HEADER = 1 << 26
@@ -41,7 +42,7 @@ class Cursor:
         self.path = path
         self.size = len(data)
         self.position = 0
-        self._strings_left = MAX_ARRAY
+        self._strings_left = MAX_STRINGS
 
     def fail(self, field: str, problem: str) -> InputError:
         """An InputError for a field of this file; the caller raises it."""
@@ -138,8 +139,8 @@ class Cursor:
         if count > self._strings_left:
             raise self.fail(
                 field,
-                f"has {count} strings, the arrays before it {MAX_ARRAY - self._strings_left}, "
-                f"at most {MAX_ARRAY} are allowed together",
+                f"has {count} strings, the arrays before it {MAX_STRINGS - self._strings_left}, "
+                f"at most {MAX_STRINGS} are allowed together",
             )
         self._strings_left -= count
         out: list[str | bytes] = []
