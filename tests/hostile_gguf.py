@@ -2,6 +2,7 @@
 
 `python -m tests.hostile_gguf` prints the table of what is accepted, for the documentation.
 """
+# ruff: noqa: E501 -- one line a case
 
 from __future__ import annotations
 
@@ -205,7 +206,11 @@ def small_parts() -> list[bytes]:
     tokens = [b"ab", b"\xc3\xa9", b""]
     text = [part for token in tokens for part in (u64(len(token)), token)]
     parts = [b"GGUF", struct.pack("<I", 3), u64(2), u64(3)]
-    for key, kind in ((b"general.architecture", raw.STRING), (b"k", raw.ARRAY), (b"general.alignment", raw.U32)):
+    for key, kind in (
+        (b"general.architecture", raw.STRING),
+        (b"k", raw.ARRAY),
+        (b"general.alignment", raw.U32),
+    ):
         parts += [u64(len(key)), key, struct.pack("<I", kind)]
         if kind == raw.STRING:
             parts += [u64(5), b"llama"]
@@ -226,7 +231,14 @@ def _cuts() -> list[Case]:
     for end in sorted(set(itertools.accumulate(map(len, parts)))):
         if end < len(whole):
             words = ("truncated",) if end > 4 else ("version", "truncated")
-            cases.append(Case(f"cut after {end} bytes", functools.partial(whole.__getitem__, slice(end)), words, "header"))
+            cases.append(
+                Case(
+                    f"cut after {end} bytes",
+                    functools.partial(whole.__getitem__, slice(end)),
+                    words,
+                    "header",
+                )
+            )
     for share in (0.25, 0.5, 0.999):
         cases.append(Case(f"cut to {share:.1%}", functools.partial(_share, share), ("truncated",), "header"))
     cases.append(Case("empty file", bytes, ("empty",), "header"))

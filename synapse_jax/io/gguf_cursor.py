@@ -152,7 +152,9 @@ class Cursor:
                 self.need(ends[-1], field)
                 out += _split(window, ends)
             else:  # longer than a window, or cut
-                out.append(text_or_bytes(self.raw_string(f"{field} string {len(out)} of {count}", MAX_STRING)))
+                out.append(
+                    text_or_bytes(self.raw_string(f"{field} string {len(out)} of {count}", MAX_STRING))
+                )
         return out
 
 

@@ -19,7 +19,7 @@ from tests.hostile_gguf import small_parts, tiny_file
 NUMBERS = (0, 1, 2, 3, 7, 8, 31, 63, 64, 255, 2**16, 2**21, 2**24, 2**26, 2**31, 2**32 - 1)
 LONG_NUMBERS = NUMBERS + (2**32, 2**40, 2**61, 2**62, 2**63 - 1, 2**63, 2**64 - 32, 2**64 - 8, 2**64 - 1)
 MOST_BYTES = 20_000_000
-"""A header that gives a small file out may make the reader hold this much: far less than any count asks for."""
+"""What reading a small file may take: far less than any count in it asks for."""
 
 
 def overwritten(content: bytes):
@@ -81,7 +81,9 @@ def test_every_number_everywhere():
     content = b"".join(small_parts())
     header = len(content) - 128 - 34
     tail = content[header:]
-    results = [check(lambda data=data: parse_header(data + tail, "x")) for data in overwritten(content[:header])]
+    results = [
+        check(lambda data=data: parse_header(data + tail, "x")) for data in overwritten(content[:header])
+    ]
     # Names, texts and numbers of no use may be anything.
     assert 0.05 < np.mean(results) < 0.99 and len(results) > 10_000
 

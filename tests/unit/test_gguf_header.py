@@ -112,7 +112,17 @@ def test_arrays_outlive_the_file(path):
 @pytest.mark.parametrize("window", [16, 64, 1 << 20])
 def test_strings_are_read_alike_whatever_lies_beside_them(path, monkeypatch, window):
     monkeypatch.setattr(gguf_cursor, "_WINDOW", window)
-    entries = [b"a", b"", "é".encode(), b"a\0b", b"\xc3", b"\xa9", b"\xff" * 40, b"x" * 300, "\U0001f600".encode()]
+    entries = [
+        b"a",
+        b"",
+        "é".encode(),
+        b"a\0b",
+        b"\xc3",
+        b"\xa9",
+        b"\xff" * 40,
+        b"x" * 300,
+        "\U0001f600".encode(),
+    ]
     random = np.random.RandomState(0)
     for _ in range(200):
         chosen = [entries[index] for index in random.randint(0, len(entries), random.randint(1, 40))]

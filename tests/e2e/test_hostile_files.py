@@ -1,7 +1,8 @@
-"""Every hostile file through the real command: exit code, one line, time and memory (cases 18, 19, 20, 52)."""
+"""Hostile files through the real command: exit code, one line, time, memory (cases 18-20, 28, 46, 52)."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests import hostile_safetensors
 from tests.e2e.conftest import as_argument, some_ids
 from tests.hostile_gguf import CASES, Case
 
@@ -127,7 +129,7 @@ def has_line(problems: list[str], kind: str, words: tuple[str, ...]) -> bool:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-def test_hostile_file(server, tmp_path, case: Case):
+def test_hostile_gguf(server, tmp_path, case: Case):
     path = tmp_path / f"{case.name.replace('/', ' ')}.gguf"
     path.write_bytes(case.make())
     if case.note:
@@ -148,10 +150,42 @@ def test_hostile_file(server, tmp_path, case: Case):
         assert word in message, message
 
 
-def test_table_has_what_it_should():
-    refused = [case for case in CASES if not case.note]
-    assert len(refused) >= 60
-    assert len({case.name for case in CASES}) == len(CASES)
+@pytest.mark.parametrize(
+    "case", hostile_safetensors.CASES, ids=[case.name for case in hostile_safetensors.CASES]
+)
+def test_hostile_safetensors(server, tmp_path, case: hostile_safetensors.Case):
+    path = tmp_path / f"{case.name}.safetensors"
+    path.write_bytes(case.content)
+    if not case.note:
+        message = server.refusal("inspect", path)
+        for word in case.words:
+            assert word in message, message
+        return
+    problems = server.inspect(path)
+    assert has_line(problems, "warning: ", case.words) if case.words else problems == []
+
+
+def test_tables_have_what_they_should():
+    for cases, least in ((CASES, 60), (hostile_safetensors.CASES, 20)):
+        assert len([case for case in cases if not case.note]) >= least
+        assert len({case.name for case in cases}) == len(cases)
+
+
+def test_inspect_shows_what_a_safetensors_file_has(synapse, tmp_path):
+    path = tmp_path / "model.safetensors"
+    header = {"__metadata__": {"k\x1b": "v\n"}, **hostile_safetensors.A, "b\n": hostile_safetensors.F8}
+    header["b\n"] = {**header["b\n"], "data_offsets": [24, 28]}
+    path.write_bytes(hostile_safetensors.build(header, bytes(28)))
+    record = synapse("inspect", "--model", path, "--json").record
+    assert record["model"]["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert (record["model"]["name"], record["model"]["arch"]) == ("model", None)
+    result = record["result"]
+    assert result["shapes"] == {"a": ["F32", 2, 3], "b\n": ["F8_E4M3", 4]}
+    assert (result["format"], result["tensors"], result["tensor_bytes"]) == ("safetensors", 2, 28)
+    assert result["types"] == {"F32": 1, "F8_E4M3": 1} and result["metadata"] == {"k\x1b": "v\n"}
+    table = synapse("inspect", "--model", path).out
+    assert table.replace("\n", "").isprintable() and r"k\x1b" in table and "F32 [2, 3]" in table
+    assert "cannot be read as float32: 1, first 'b\\n'" in table
 
 
 def test_real_file_cut_by_a_megabyte(server, smol_path, tmp_path):
