@@ -59,6 +59,14 @@ aligned = functools.partial(raw.u32_key, "general.alignment")
 u64 = struct.Struct("<Q").pack
 WIDE = "a" * (2**24 - 4) + "\N{GRINNING FACE}"
 """The longest string that is allowed; in memory it takes four bytes a character."""
+STRINGS: dict[str, str | bytes] = {
+    "empty": "",
+    "wide": "a" * 19 + "\N{GRINNING FACE}",
+    "with NUL": "a\0b",
+    "not UTF-8": b"\xff" + b"a" * 10,
+    "with NUL and not UTF-8": b"\xff\0",
+}
+"""Strings that cost most, in time or in memory, a million of them."""
 
 # fmt: off
 HEADERS = [
@@ -76,11 +84,12 @@ HEADERS = [
     refused("tensor count 2^62", dict(keys=[NAME], tensor_count=2**62), "tensor count", str(2**62)),
     refused("tensor count 2^64-1", dict(tensor_count=2**64 - 1), "tensor count", str(2**64 - 1)),
     refused("tensor count one more", dict(tensors=[Tensor()], tensor_count=2, alignment=0, data=b""), "tensor count", "is 2", "truncated"),
-    refused("tensor count 2^16+1", dict(tensor_count=2**16 + 1, data=bytes(2**22)), "tensor count", "65536"),
-    refused("2^16 unnamed tensors", dict(tensor_count=2**16, data=bytes(2**22)), "tensor 0 name", "empty"),
+    refused("tensor count 2^15+1", dict(tensor_count=2**15 + 1, data=bytes(2**22)), "tensor count", "32768"),
+    refused("2^15 unnamed tensors", dict(tensor_count=2**15, data=bytes(2**22)), "tensor 0 name", "empty"),
     refused("key count 2^62", dict(keys=[NAME], key_count=2**62), "key count", str(2**62)),
     refused("key count 2^64-1", dict(keys=[NAME], key_count=2**64 - 1), "key count", str(2**64 - 1)),
-    refused("key count 2^16+1", dict(key_count=2**16 + 1, data=bytes(2**20)), "key count", "65536"),
+    refused("key count 2^13+1", dict(key_count=2**13 + 1, data=bytes(2**20)), "key count", "8192"),
+    refused("as many keys and tensors as allowed, one byte short", dict(keys=[raw.u32_key(f"k{i}", i) for i in range(2**13)], tensors=[Tensor(f"t{i}", (8,), 0, 32 * i) for i in range(2**15)], data=bytes(2**20 - 1)), "'t32767'", "31 of them"),
     refused("key count one less", dict(keys=[ARCH, NAME], key_count=1, tensors=[Tensor()]), "tensor 'general.name'", "8 dimensions"),
     refused("key count one more", dict(keys=[ARCH], key_count=2, tensors=[Tensor()]), "tensor 0 name", "at most 63"),
     # Keys.
@@ -113,11 +122,13 @@ HEADERS = [
     refused("strings 2^61, lengths wrap to 0", dict(keys=[array(raw.STRING, 2**61)]), "'k'", str(2**61)),
     refused("strings 2^21", dict(keys=[array(raw.STRING, 2**21)]), "'k'", str(2**21), "truncated"),
     refused("strings above the limit", dict(keys=[array(raw.STRING, 2**21 + 1, bytes(2**20))]), "'k'", str(2**21 + 1), str(2**21)),
-    refused("strings 2^21, all there", dict(keys=[array(raw.STRING, 2**21, bytes(2**24))]), "'k'", str(2**21), str(3 << 19)),
-    refused("strings above the limit together", dict(keys=[raw.array_key(k, raw.STRING, 2**20, bytes(2**23)) for k in "ij"]), "'j'", str(2**20), str(3 << 19)),
-    refused("as many strings as allowed, then a bad tensor", dict(keys=[array(raw.STRING, 3 << 19, bytes(3 << 22))], tensors=[Tensor("")]), "tensor 0 name"),
+    refused("strings 2^20+1, all there", dict(keys=[array(raw.STRING, 2**20 + 1, bytes(2**23 + 8))]), "'k'", str(2**20 + 1), str(2**20)),
+    refused("strings above the limit together", dict(keys=[raw.array_key(k, raw.STRING, 2**19 + 1, bytes(2**22 + 8)) for k in "ij"]), "'j'", str(2**19 + 1), str(2**20)),
+    *(refused(f"as many strings as allowed, {what}, then a bad tensor", dict(keys=[array(raw.STRING, 2**20, raw.string(text) * 2**20)], tensors=[Tensor("")]), "tensor 0 name") for what, text in STRINGS.items()),
     refused("longest string, then a bad tensor", dict(keys=[raw.text_key("k", WIDE)], tensors=[Tensor("")]), "tensor 0 name"),
-    refused("header above 64 MiB", dict(keys=[raw.array_key(f"k{i}", raw.U64, 2**21, bytes(2**24)) for i in range(4)]), "'k3'", str(2**26)),
+    refused("header above 32 MiB", dict(keys=[raw.array_key(f"k{i}", raw.U64, 2**21, bytes(2**24)) for i in range(2)]), "'k1'", str(2**25)),
+    refused("header above 32 MiB of wide strings", dict(keys=[raw.text_key(f"k{i}", WIDE) for i in range(2)]), "'k1'", str(2**25)),
+    refused("strings above 32 MiB", dict(keys=[array(raw.STRING, 2**20, raw.string("x" * 24) * 2**20)]), "'k'", str(2**25)),
     refused("string in array cut", dict(keys=[array(raw.STRING, 2, raw.string("c") + raw.string("d", length=999))]), "'k'", "string 1 of 2", "truncated"),
     refused("string in array 2^63", dict(keys=[array(raw.STRING, 1, raw.string("d", length=BIG))]), "'k'", "string 0 of 1"),
     refused("string in array 2^64-8", dict(keys=[array(raw.STRING, 2, raw.string("d", length=2**64 - 8) * 2)]), "'k'", "string 0 of 2"),

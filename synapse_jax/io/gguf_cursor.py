@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import re
 import struct
 
 import numpy as np
@@ -13,17 +14,19 @@ from synapse_jax.io.quoting import quote
 
 MAX_ARRAY = 1 << 21
 """Elements a metadata array may have. The largest real vocabularies and merge lists have half a million."""
-MAX_STRINGS = 3 << 19
-"""Strings that all arrays together may have: 1.5 million, a second's work."""
+MAX_STRINGS = 1 << 20
+"""Strings that all arrays together may have. Gemma has 262,144, with merges it would be 800,000."""
 MAX_STRING = 1 << 24
 """Bytes a string may have: 16 MiB. In memory each may take four."""
-MAX_HEADER = 1 << 26
-"""Bytes before the tensor data: 64 MiB. The largest real ones have 20 million."""
+MAX_HEADER = 1 << 25
+"""Bytes before the tensor data: 32 MiB. Gemma's has 6.5 million; with merges it would be 16 million."""
 
 _WINDOW = 1 << 20
 """Bytes of an array of strings that are looked at together."""
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
+_INVALID = re.compile("[\udc80-\udcff]").search
+"""Finds what `surrogateescape` makes of a byte that is not UTF-8; valid UTF-8 never decodes to it."""
 
 
 class Cursor:
@@ -147,6 +150,7 @@ class Cursor:
         while len(out) < count:
             # A copy: a slice of bytes costs half of what one of a mapping costs.
             window = self.data[self.position : self.position + _WINDOW]
+            self._release()
             ends = _string_ends(window, count - len(out))
             if ends:
                 self.need(ends[-1], field)
@@ -156,6 +160,13 @@ class Cursor:
                     text_or_bytes(self.raw_string(f"{field} string {len(out)} of {count}", MAX_STRING))
                 )
         return out
+
+    def _release(self) -> None:
+        """Lets the system drop the pages before the position: what was read of them is a copy."""
+        if isinstance(self.data, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            pages = self.position // mmap.PAGESIZE
+            if pages:
+                self.data.madvise(mmap.MADV_DONTNEED, 0, pages * mmap.PAGESIZE)
 
 
 def _string_ends(window: bytes, count: int) -> list[int]:
@@ -186,16 +197,21 @@ def _split(window: bytes, ends: list[int]) -> list[str | bytes]:
     keep[starts[:, None] + np.arange(7)] = False
     joined = np.frombuffer(window, np.uint8, ends[-1])[keep].tobytes()
     if joined.count(0) == len(ends):
-        try:
-            return joined.decode("utf-8").split("\0")[1:]  # type: ignore[return-value]
-        except UnicodeDecodeError:
-            pass
-    return [text_or_bytes(window[start + 8 : end]) for start, end in zip(starts.tolist(), ends, strict=True)]
+        text = joined.decode("utf-8", "surrogateescape")
+        texts = text.split("\0")[1:]
+        if not _INVALID(text):
+            return texts  # type: ignore[return-value]
+        stored = joined.split(b"\0")[1:]
+    else:
+        stored = [window[start + 8 : end] for start, end in zip(starts.tolist(), ends, strict=True)]
+        texts = [raw.decode("utf-8", "surrogateescape") for raw in stored]
+    return [
+        text if text.isascii() or not _INVALID(text) else raw for raw, text in zip(stored, texts, strict=True)
+    ]
 
 
 def text_or_bytes(raw: bytes) -> str | bytes:
     """UTF-8 text as `str`, anything else as the `bytes` it is."""
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError:
-        return raw
+    # Not by catching an exception: a file may hold a million strings that are not UTF-8.
+    text = raw.decode("utf-8", "surrogateescape")
+    return raw if _INVALID(text) else text
