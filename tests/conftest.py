@@ -38,5 +38,5 @@ def smol_path() -> Path:
 
 @pytest.fixture(scope="session")
 def gemma_path() -> Path:
-    """Gemma 3 270M Q4_K_M in the user's cache; fetched on first use."""
+    """Gemma-3-270M Q4_K_M in the user's cache; fetched on first use."""
     return resolve_model("gemma-3-270m")
