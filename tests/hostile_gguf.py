@@ -357,7 +357,7 @@ VOCABULARIES = [
     _vocabulary("padding 999", {"padding_token_id": _number("padding_token_id", 999)}, "tokenizer.ggml.padding_token_id", "999"),
     _vocabulary("add_bos a number", {"add_bos_token": _number("add_bos_token", 1)}, "add_bos_token"),
     _vocabulary("add_bos without a bos", {"add_bos_token": _number("add_bos_token", 1, raw.BOOL), "bos_token_id": None}, "bos_token_id"),
-    _vocabulary("a plain vocabulary", {}, note="for comparison"),
+    _vocabulary("a plain vocabulary", {}, note="as it is"),
     _vocabulary("token not UTF-8", _pieces(_280=b"\xff\xfe"), "tokens[280]", "UTF-8", note="its bytes; no text makes it; a warning"),
     _vocabulary("token with NUL", _pieces(_280="a\0b"), note="a token like others"),
     _vocabulary("token empty", _pieces(_280=""), "tokens[280]", "empty", note="read as [EMPTY_280], as in llama.cpp; a warning"),
