@@ -40,4 +40,9 @@ def show(values: flags.FlagValues, record: dict[str, Any], table: list[tuple[str
     else:
         width = max((len(name) for name, _ in table), default=0)
         for name, value in table:
-            print(f"{name:<{width}}  {value}".rstrip())
+            print(_printable(f"{name:<{width}}  {value}".rstrip()))
+
+
+def _printable(line: str) -> str:
+    """The line with what does not print escaped: a name out of a file may hold terminal commands."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)

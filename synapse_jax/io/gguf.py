@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import mmap
 import os
 import pathlib
 
@@ -12,7 +10,8 @@ import numpy as np
 
 from synapse_jax.errors import InputError
 from synapse_jax.io.gguf_header import Header, TensorInfo, parse_header
-from synapse_jax.io.quoting import quote, shown_path
+from synapse_jax.io.mapped_file import MappedFile
+from synapse_jax.io.quoting import quote
 
 _CHUNK = 1 << 18
 """Elements dequantized at a time: intermediate arrays of a few megabytes, whatever the tensor's size."""
@@ -32,13 +31,13 @@ class GgufFile:
       tensors: descriptions by name, in the file's order.
     """
 
-    def __init__(self, path: pathlib.Path, data: mmap.mmap, header: Header):
-        self.path = path
+    def __init__(self, file: MappedFile, header: Header):
+        self.path: pathlib.Path = file.path
         self.version = header.version
         self.metadata = header.metadata
         self.value_types = header.value_types
         self.tensors: dict[str, TensorInfo] = header.tensors
-        self._data: mmap.mmap | None = data
+        self._file = file
 
     def __enter__(self) -> GgufFile:
         return self
@@ -47,16 +46,12 @@ class GgufFile:
         self.close()
 
     def close(self) -> None:
-        """Lets go of the mapping; views that `read` gave out keep theirs alive and stay valid."""
-        data, self._data = self._data, None
-        if data is not None:
-            # While a view is alive the mapping stays; it goes with the last one.
-            with contextlib.suppress(BufferError):
-                data.close()
+        """Lets go of the file; arrays that `read` gave out stay."""
+        self._file.close()
 
     def fail(self, field: str, problem: str) -> InputError:
         """An InputError that names this file and a field of it; the caller raises it."""
-        return InputError(f"{shown_path(self.path)}: {field}: {problem}")
+        return self._file.fail(field, problem)
 
     def require_readable(self, name: str) -> None:
         """Refuses a tensor whose type cannot be turned into float32.
@@ -84,26 +79,18 @@ class GgufFile:
           A new float32 array of the tensor's shape, slowest axis first.
 
         Raises:
-          InputError: as `require_readable`.
+          InputError: as `require_readable`; or the file has become shorter since it was opened.
           ValueError: if the file is closed.
         """
         self.require_readable(name)
         info = self.tensors[name]
-        if self._data is None:
-            raise ValueError(f"{shown_path(self.path)} is closed")
-        raw = np.frombuffer(self._data, np.uint8, info.nbytes, info.offset)
+        raw = self._file.view(info.offset, info.nbytes, f"tensor {quote(name)}")
         if info.type_name == "F32":
             values = raw.view("<f4").astype(np.float32)
         else:
             values = _dequantize(raw, info)
-        self._release(info)
+        self._file.release(info.offset, info.nbytes)
         return values.reshape(info.shape)
-
-    def _release(self, info: TensorInfo) -> None:
-        """Lets the system drop a tensor's pages from this process; reading it again reads the file again."""
-        if self._data is not None and hasattr(mmap, "MADV_DONTNEED"):
-            start = info.offset // mmap.PAGESIZE * mmap.PAGESIZE
-            self._data.madvise(mmap.MADV_DONTNEED, start, info.offset + info.nbytes - start)
 
     def _tensor(self, name: str) -> TensorInfo:
         if name not in self.tensors:
@@ -182,31 +169,19 @@ def open_gguf(path: str | os.PathLike[str]) -> GgufFile:
     """Maps a GGUF file and checks its whole header.
 
     Args:
-      path: a regular file. It must not shrink while it is open.
+      path: a regular file; see `MappedFile` about one that becomes shorter.
 
     Raises:
       InputError: if it is absent, not a regular file, empty, unreadable, or not
         a well-formed file; see `gguf_header.parse_header`.
     """
-    shown = shown_path(path)
-    # Asked before opening: to open a pipe would wait for its writer.
-    if not pathlib.Path(path).is_file():
-        problem = "not a regular file" if pathlib.Path(path).exists() else "no such file"
-        raise InputError(f"{shown}: {problem}")
+    file = MappedFile(path)
     try:
-        with open(path, "rb") as file:
-            # An empty file cannot be mapped.
-            if os.fstat(file.fileno()).st_size == 0:
-                raise InputError(f"{shown}: the file is empty")
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except OSError as error:
-        raise InputError(f"{shown}: cannot be read: {error.strerror or error}") from None
-    try:
-        header = parse_header(data, shown)
+        header = parse_header(file.data, file.shown)
     except InputError:
-        data.close()
+        file.close()
         raise
-    return GgufFile(pathlib.Path(path), data, header)
+    return GgufFile(file, header)
 
 
 def _dequantize(raw: np.ndarray, info: TensorInfo) -> np.ndarray:

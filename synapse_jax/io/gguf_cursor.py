@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import re
 import struct
 
 import numpy as np
@@ -13,11 +14,19 @@ from synapse_jax.io.quoting import quote
 
 MAX_ARRAY = 1 << 21
 """Elements a metadata array may have. The largest real vocabularies and merge lists have half a million."""
-MAX_STRING = 1 << 26
-"""Bytes a string value may have: 64 MiB."""
+MAX_STRINGS = 1 << 20
+"""Strings that all arrays together may have. Gemma has 262,144, with merges it would be 800,000."""
+MAX_STRING = 1 << 24
+"""Bytes a string may have: 16 MiB. In memory each may take four."""
+MAX_HEADER = 1 << 25
+"""Bytes before the tensor data: 32 MiB. Gemma's has 6.5 million; with merges it would be 16 million."""
 
+_WINDOW = 1 << 20
+"""Bytes of an array of strings that are looked at together."""
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
+_INVALID = re.compile("[\udc80-\udcff]").search
+"""Finds what `surrogateescape` makes of a byte that is not UTF-8; valid UTF-8 never decodes to it."""
 
 
 class Cursor:
@@ -36,6 +45,7 @@ class Cursor:
         self.path = path
         self.size = len(data)
         self.position = 0
+        self._strings_left = MAX_STRINGS
 
     def fail(self, field: str, problem: str) -> InputError:
         """An InputError for a field of this file; the caller raises it."""
@@ -50,6 +60,8 @@ class Cursor:
                 f"needs {count} bytes at offset {start}, the file has {self.size - start} "
                 f"left of {self.size}: truncated or malformed",
             )
+        if start + count > MAX_HEADER:
+            raise self.fail(field, f"ends at byte {start + count}, a header may have {MAX_HEADER} bytes")
         self.position = start + count
         return start
 
@@ -127,34 +139,79 @@ class Cursor:
                 f"has {count} strings, which need {count * 8} bytes or more; the file has "
                 f"{self.size - self.position} left of {self.size}: truncated or malformed",
             )
-        # A vocabulary has hundreds of thousands of entries: locals and no calls per field in this loop.
-        data, size, position, unpack = self.data, self.size, self.position, _U64.unpack_from
-        out: list[str | bytes] = []
-        for _ in range(count):
-            start = position + 8
-            if start > size:
-                break
-            position = start + unpack(data, position)[0]
-            if position > size:
-                break
-            raw = data[start:position]
-            try:
-                out.append(raw.decode("utf-8"))
-            except UnicodeDecodeError:
-                out.append(raw)
-        if len(out) < count:
+        if count > self._strings_left:
             raise self.fail(
                 field,
-                f"string {len(out)} of {count} runs past the end of the file of {size} "
-                "bytes: truncated or malformed",
+                f"has {count} strings, the arrays before it {MAX_STRINGS - self._strings_left}, "
+                f"at most {MAX_STRINGS} are allowed together",
             )
-        self.position = position
+        self._strings_left -= count
+        out: list[str | bytes] = []
+        while len(out) < count:
+            # A copy: a slice of bytes costs half of what one of a mapping costs.
+            window = self.data[self.position : self.position + _WINDOW]
+            self._release()
+            ends = _string_ends(window, count - len(out))
+            if ends:
+                self.need(ends[-1], field)
+                out += _split(window, ends)
+            else:  # longer than a window, or cut
+                out.append(
+                    text_or_bytes(self.raw_string(f"{field} string {len(out)} of {count}", MAX_STRING))
+                )
         return out
+
+    def _release(self) -> None:
+        """Lets the system drop the pages before the position: what was read of them is a copy."""
+        if isinstance(self.data, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            pages = self.position // mmap.PAGESIZE
+            if pages:
+                self.data.madvise(mmap.MADV_DONTNEED, 0, pages * mmap.PAGESIZE)
+
+
+def _string_ends(window: bytes, count: int) -> list[int]:
+    """Where each of the first strings ends, as far as they lie in the window, at most `count`."""
+    # A vocabulary has hundreds of thousands of entries: locals and no calls per field in this loop.
+    size, unpack, position = len(window), _U64.unpack_from, 0
+    ends: list[int] = []
+    add = ends.append
+    for _ in range(count):
+        start = position + 8
+        if start > size:
+            break
+        position = start + unpack(window, position)[0]
+        if position > size:
+            break
+        add(position)
+    return ends
+
+
+def _split(window: bytes, ends: list[int]) -> list[str | bytes]:
+    """The strings of a window, decoded together where each of them is UTF-8 without NUL.
+
+    Of each length the last byte, a zero, is left as a separator. A separator is
+    ASCII, so the whole is valid UTF-8 exactly if each string is.
+    """
+    starts = np.array([0, *ends[:-1]])
+    keep = np.ones(ends[-1], np.bool_)
+    keep[starts[:, None] + np.arange(7)] = False
+    joined = np.frombuffer(window, np.uint8, ends[-1])[keep].tobytes()
+    if joined.count(0) == len(ends):
+        text = joined.decode("utf-8", "surrogateescape")
+        texts = text.split("\0")[1:]
+        if not _INVALID(text):
+            return texts  # type: ignore[return-value]
+        stored = joined.split(b"\0")[1:]
+    else:
+        stored = [window[start + 8 : end] for start, end in zip(starts.tolist(), ends, strict=True)]
+        texts = [raw.decode("utf-8", "surrogateescape") for raw in stored]
+    return [
+        text if text.isascii() or not _INVALID(text) else raw for raw, text in zip(stored, texts, strict=True)
+    ]
 
 
 def text_or_bytes(raw: bytes) -> str | bytes:
     """UTF-8 text as `str`, anything else as the `bytes` it is."""
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError:
-        return raw
+    # Not by catching an exception: a file may hold a million strings that are not UTF-8.
+    text = raw.decode("utf-8", "surrogateescape")
+    return raw if _INVALID(text) else text

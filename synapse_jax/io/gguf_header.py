@@ -16,8 +16,9 @@ from synapse_jax.io import gguf_types
 from synapse_jax.io.gguf_cursor import Cursor
 from synapse_jax.io.quoting import quote
 
-MAX_KEYS = 1 << 16
-MAX_TENSORS = 1 << 16
+# Far above any real model: some hundred keys, some thousand tensors.
+MAX_KEYS = 1 << 13
+MAX_TENSORS = 1 << 15
 MAX_KEY_BYTES = 65535
 MAX_NAME_BYTES = 63
 MAX_DIMS = 4
@@ -158,6 +159,8 @@ def _refuse_split(cursor: Cursor, metadata: dict[str, Any]) -> None:
     count = metadata.get("split.count", 0)
     if not isinstance(count, int) or isinstance(count, bool):
         raise cursor.fail("split.count", f"is {quote(count)}, not an integer")
+    if count < 0:
+        raise cursor.fail("split.count", f"is {count}, not a number of files")
     if count > 1:
         raise cursor.fail(
             "split.count",

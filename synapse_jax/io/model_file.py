@@ -111,15 +111,20 @@ class ModelFile:
 
     @functools.cached_property
     def _sha256(self) -> str:
-        try:
-            with open(self.path, "rb") as file:
-                return hashlib.file_digest(file, "sha256").hexdigest()
-        except OSError as error:
-            raise InputError(f"{shown_path(self.path)}: cannot be read: {error.strerror or error}") from None
+        return file_sha256(self.path)
 
     def sha256(self) -> str:
         """SHA-256 of the whole file in hex; reads it once, at the first call."""
         return self._sha256
+
+
+def file_sha256(path: pathlib.Path) -> str:
+    """SHA-256 of a whole file in hex; InputError if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(f"{shown_path(path)}: cannot be read: {error.strerror or error}") from None
 
 
 def open_model_file(path: str | os.PathLike[str], *, weights: bool = True) -> ModelFile:

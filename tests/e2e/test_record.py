@@ -44,7 +44,8 @@ RESULT = {
     "generate": {"text", "token_ids", "finish_reason", "prompt_tokens", "reused_tokens"},
     "tokenize": {"token_ids"},
     "inspect": {
-        *("gguf_version", "spec", "tokenizer", "tensors", "tensor_bytes", "types", "metadata", "problems"),
+        *("format", "gguf_version", "spec", "tokenizer", "tensors", "tensor_bytes", "types", "shapes"),
+        *("metadata", "problems"),
     },
     "graph list": {"entries"},
     "graph show": {"entry", "ir", "profile_text", "arguments", "identities"},

@@ -10,6 +10,7 @@ import pytest
 import synapse_jax as sj
 from synapse_jax.evals.score import Protocol, score_chunks
 from tests.e2e.conftest import CONTEXT, as_argument, some_ids
+from tests.tiny import write_tiny
 
 
 def score(synapse, model, ids, *more):
@@ -157,3 +158,14 @@ def test_perplexity_error_needs_two_targets(synapse, tiny):
     two = synapse(*given, 4, "--score-last", 2, "--json").record["result"]
     assert two["scored_tokens"] == 2 and two["perplexity_error"] > 0
     assert "context 2" in synapse(*given, 2).refusal
+
+
+def test_a_name_out_of_a_file_cannot_command_the_terminal(synapse, tmp_path):
+    path = tmp_path / "named.gguf"
+
+    def name(metadata, tensors):
+        metadata["general.name"] = "tiny\x1b[2J\nmodel"
+
+    write_tiny(path, context=CONTEXT, mutate=name)
+    shown = synapse("score", "--model", path, "--tokens", as_argument(some_ids(64)), "--context", 32)
+    assert shown.code == 0 and "\x1b" not in shown.out and "tiny\\x1b[2J\\nmodel" in shown.out
