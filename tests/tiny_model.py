@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from synapse_jax.spec.model import ModelSpec
+from synapse_jax.spec.rope_scaling import RopeScaling
 from tests.tiny import Tiny, tiny_weights
 
 
@@ -24,6 +25,8 @@ def tiny_spec(tiny: Tiny | None = None) -> ModelSpec:
         trained_context=tiny.context,
         norm_epsilon=tiny.norm_epsilon,
         rope_base=tiny.rope_base,
+        rope_scaling=RopeScaling(),
+        local_rope_base=None,
         qkv_bias=tiny.biased,
         tied_output=tiny.tied,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from synapse_jax.io.families import decoder, llama, qwen2, refusals
+from synapse_jax.io.families import decoder, llama, qwen2, refusals, rope_keys
 from synapse_jax.io.families.family import Family, Layout, WeightSource, unpair_rows
 from synapse_jax.io.gguf import GgufFile
 from synapse_jax.io.quoting import quote
@@ -32,15 +32,15 @@ def read_layout(file: GgufFile) -> Layout:
     notes: list[str] = []
     if not file.tensors:
         raise file.fail("tensor count", "is 0: the file holds a vocabulary and no weights")
-    refusals.refuse_keys(file, arch, notes)
+    refusals.refuse_keys(file, arch, family.keys)
     spec = family.read_spec(file, notes)
     weights = family.weights(spec)
     for source in weights.values():
         _check_tensor(file, source)
-    used = {source.tensor for source in weights.values()}
+    used = {source.tensor for source in weights.values()} | set(rope_keys.TENSORS)
     unused = [name for name in file.tensors if name not in used]
     refusals.refuse_tensors(file, arch, spec.layers, unused)
-    known = decoder.KNOWN_KEYS | refusals.KNOWN_KEYS | family.ignored_keys
+    known = decoder.KNOWN_KEYS | rope_keys.KNOWN_KEYS | refusals.KNOWN_KEYS | family.keys
     known_keys = {f"{arch}.{key}" for key in known}
     unknown = [key for key in file.metadata if key.startswith(f"{arch}.") and key not in known_keys]
     notes += _listed("unknown keys, not used", unknown)

@@ -6,6 +6,7 @@ import dataclasses
 
 from synapse_jax.errors import InputError
 from synapse_jax.io.families.family import WeightSource
+from synapse_jax.io.families.rope_keys import read_scaling
 from synapse_jax.io.gguf import GgufFile
 from synapse_jax.io.quoting import shown_path
 from synapse_jax.spec.model import ModelSpec
@@ -48,6 +49,7 @@ def read_decoder_spec(file: GgufFile, arch: str, *, qkv_bias: bool, notes: list[
     width = _positive(file, f"{arch}.embedding_length")
     head_size = _head_size(file, arch, width, heads)
     vocab_size = _vocab_size(file, arch, notes)
+    rotary_size = _positive_or(file, f"{arch}.rope.dimension_count", head_size, notes)
     rope_base = file.optional_float(f"{arch}.rope.freq_base")
     if rope_base is None:
         rope_base = DEFAULT_ROPE_BASE
@@ -61,11 +63,13 @@ def read_decoder_spec(file: GgufFile, arch: str, *, qkv_bias: bool, notes: list[
             query_heads=heads,
             kv_heads=_positive_or(file, f"{arch}.attention.head_count_kv", heads, notes),
             head_size=head_size,
-            rotary_size=_positive_or(file, f"{arch}.rope.dimension_count", head_size, notes),
+            rotary_size=rotary_size,
             vocab_size=vocab_size,
             trained_context=_positive(file, f"{arch}.context_length"),
             norm_epsilon=file.require_float(f"{arch}.attention.layer_norm_rms_epsilon"),
             rope_base=rope_base,
+            rope_scaling=read_scaling(file, arch, rotary_size, notes),
+            local_rope_base=None,
             qkv_bias=qkv_bias,
             tied_output="output.weight" not in file.tensors,
         )

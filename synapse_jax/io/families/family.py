@@ -44,8 +44,8 @@ class Family:
     """Metadata to spec; appends a line to the list for each default in force."""
     weights: Callable[[ModelSpec], dict[str, WeightSource]]
     """Every weight that the spec needs, by canonical name."""
-    ignored_keys: frozenset[str] = frozenset()
-    """Keys of this family, without the prefix, that are known to change nothing."""
+    keys: frozenset[str] = frozenset()
+    """Keys, without the prefix, that this family reads itself or that are known to change nothing."""
 
 
 def unpair_rows(rows: np.ndarray, heads: int, rotary_size: int) -> np.ndarray:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 
-from synapse_jax.errors import InputError
 from synapse_jax.io.gguf import GgufFile
 from synapse_jax.io.quoting import quote
 
@@ -37,26 +36,15 @@ _HARMLESS_VALUES: dict[str, tuple[object, ...]] = {
     "use_parallel_residual": (False,),
 }
 
-_SCALING_DETAILS = (
-    "original_context_length",
-    "finetuned",
-    "yarn_ext_factor",
-    "yarn_attn_factor",
-    "yarn_beta_fast",
-    "yarn_beta_slow",
-    "yarn_log_multiplier",
+KNOWN_KEYS = frozenset(
+    (
+        *_HARMLESS_VALUES,
+        "rope.scaling.alpha",
+        "rope.dimension_sections",
+        "attention.sliding_window",
+        "attention.sliding_window_pattern",
+    )
 )
-_SCALING_KEYS = (
-    "rope.scale_linear",
-    "rope.scaling.type",
-    "rope.scaling.factor",
-    "rope.scaling.alpha",
-    "rope.scaling.attn_factor",
-    *(f"rope.scaling.{name}" for name in _SCALING_DETAILS),
-)
-_WINDOW_KEYS = ("attention.sliding_window", "attention.sliding_window_pattern")
-
-KNOWN_KEYS = frozenset((*_HARMLESS_VALUES, *_SCALING_KEYS, *_WINDOW_KEYS, "rope.dimension_sections"))
 """Keys that are judged here, without the architecture's prefix."""
 
 # Tensors that llama.cpp applies for these architectures or for relatives of them.
@@ -72,13 +60,13 @@ _REFUSED_TENSORS = re.compile(
 _BLOCK = re.compile(r"blk\.(\d+)\.")
 
 
-def refuse_keys(file: GgufFile, arch: str, notes: list[str]) -> None:
+def refuse_keys(file: GgufFile, arch: str, handled: frozenset[str]) -> None:
     """Refuses metadata that asks for what is not supported.
 
     Args:
       file: an open file.
       arch: prefix of the keys.
-      notes: gets a line for a scaling factor that the file itself switches off.
+      handled: keys that the family reads itself, without the prefix.
 
     Raises:
       InputError: naming the key and its value.
@@ -88,10 +76,16 @@ def refuse_keys(file: GgufFile, arch: str, notes: list[str]) -> None:
         raise file.fail("general.type", f"is {quote(kind)}, not 'model'")
     for name, harmless in _HARMLESS_VALUES.items():
         value = file.metadata.get(f"{arch}.{name}")
-        if value is not None and not _is_one_of(value, harmless):
+        if name not in handled and value is not None and not _is_one_of(value, harmless):
             raise file.fail(f"{arch}.{name}", f"is {quote(value)}, which is not supported yet")
-    _refuse_rope_scaling(file, arch, notes)
-    _refuse_window(file, arch)
+    sections = f"{arch}.rope.dimension_sections"
+    if sections in file.metadata:
+        raise file.fail(sections, "is there: rotary sections are not supported yet")
+    alpha = file.optional_float(f"{arch}.rope.scaling.alpha")
+    if alpha not in (None, 0.0, 1.0):
+        raise file.fail(f"{arch}.rope.scaling.alpha", f"is {alpha}, which is not supported yet")
+    if "attention.sliding_window" not in handled:
+        _refuse_window(file, arch)
 
 
 def refuse_tensors(file: GgufFile, arch: str, layers: int, unused: list[str]) -> None:
@@ -124,32 +118,6 @@ def _is_one_of(value: object, harmless: tuple[object, ...]) -> bool:
     if not isinstance(value, (int, float, str)):
         return False
     return any(value == good and isinstance(value, bool) == isinstance(good, bool) for good in harmless)
-
-
-def _refuse_rope_scaling(file: GgufFile, arch: str, notes: list[str]) -> None:
-    """Only unscaled rotary frequencies: type none, or linear by a factor of 1."""
-    prefix = f"{arch}.rope"
-    if f"{prefix}.dimension_sections" in file.metadata:
-        raise file.fail(f"{prefix}.dimension_sections", "is there: rotary sections are not supported yet")
-    kind = file.optional_text(f"{prefix}.scaling.type")
-    if kind not in (None, "none", "linear"):
-        raise _scaled(file, f"{prefix}.scaling.type", kind)
-    # These apply whatever the type is.
-    for name in ("alpha", "attn_factor"):
-        value = file.optional_float(f"{prefix}.scaling.{name}")
-        if value not in (None, 0.0, 1.0):
-            raise _scaled(file, f"{prefix}.scaling.{name}", value)
-    for key in (f"{prefix}.scaling.factor", f"{prefix}.scale_linear"):
-        factor = file.optional_float(key)
-        if factor in (None, 0.0, 1.0):  # llama.cpp takes 0 as not set
-            continue
-        if kind != "none":
-            raise _scaled(file, key, factor)
-        notes.append(f"{key} is {factor}, but {prefix}.scaling.type is 'none': positions are not scaled")
-
-
-def _scaled(file: GgufFile, key: str, value: object) -> InputError:
-    return file.fail(key, f"is {quote(value)}: scaled rotary positions are not supported yet")
 
 
 def _refuse_window(file: GgufFile, arch: str) -> None:
