@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from synapse_jax.graph.entry import Rows
-from synapse_jax.ops.attention.xla import softmax_block
+from synapse_jax.ops.attention.xla import softmax_block, visible
 
 
 def contiguous_cache(spec, positions: int):
@@ -20,7 +20,7 @@ def contiguous_cache(spec, positions: int):
 def contiguous_attention(block: int):
     """An attend function for `entry_function` with key blocks of `block` positions."""
 
-    def attend(cache, q_TNH, k_TKH, v_TKH, rows: Rows, scale: float):
+    def attend(cache, q_TNH, k_TKH, v_TKH, rows: Rows, scale: float, window: int):
         positions, _, kv_heads, size = cache.shape
         at_T = jnp.where(rows.position_T < 0, positions, rows.position_T)
         cache = cache.at[at_T].set(jnp.stack([k_TKH, v_TKH], axis=1), mode="drop")
@@ -34,7 +34,7 @@ def contiguous_attention(block: int):
             k = lax.slice_in_dim(cache[:, 0], start, start + block).transpose(1, 0, 2)
             v = lax.slice_in_dim(cache[:, 1], start, start + block).transpose(1, 2, 0)
             keys = jnp.arange(start, start + block, dtype=jnp.int32)
-            state = softmax_block(state, q, k, v, keys[None, :] <= newest[:, None])
+            state = softmax_block(state, q, k, v, visible(keys, newest, window))
         out = state[1][..., :size] / jnp.maximum(state[1][..., size:], 1)
         out = out.reshape(kv_heads, group, count, size).transpose(2, 0, 1, 3)
         return out.reshape(count, heads * size), cache

@@ -30,10 +30,9 @@ def build(spec: ModelSpec, profile: RuntimeProfile) -> ModelIR:
     if profile.context is None or profile.rope is None:
         raise ValueError("the runtime profile is not resolved")
     # Equal layers are one value: they are traced and printed once.
-    kinds = {
-        window: _layer(spec, profile, window) for window in {spec.window_of(i) for i in range(spec.layers)}
-    }
-    layers = tuple(kinds[spec.window_of(i)] for i in range(spec.layers))
+    windows = [spec.window_of(index) for index in range(spec.layers)]
+    kinds = {window: _layer(spec, profile, window) for window in windows}
+    layers = tuple(kinds[window] for window in windows)
     return ModelIR(spec=spec, profile=profile, embed=_embed(spec), layers=layers, head=_head(spec))
 
 

@@ -52,9 +52,10 @@ class RopeProfile:
             raise InputError(f"RoPE base {self.base} is not above 1, which YaRN needs")
         if (self.type in ("llama3", "longrope")) != bool(self.divisors):
             raise InputError(f"RoPE scaling {self.type} with {len(self.divisors)} divisors")
-        if self.divisors and len(self.divisors) != self.rotary_size // 2:
+        pairs = self.rotary_size // 2
+        if self.divisors and len(self.divisors) != pairs:
             raise InputError(
-                f"RoPE scaling {self.type}: {len(self.divisors)} divisors for {self.rotary_size // 2} frequencies"
+                f"RoPE scaling {self.type}: {len(self.divisors)} divisors for {pairs} frequencies"
             )
 
     @property

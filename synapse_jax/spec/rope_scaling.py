@@ -73,13 +73,9 @@ class RopeScaling:
             if not all(0 < value < math.inf for value in getattr(self, field)):
                 raise InputError(f"RoPE scaling {field} are not all positive numbers")
         if (self.type == "llama3") != bool(self.divisors):
-            raise InputError(
-                "RoPE scaling llama3 needs a divisor for each frequency, and no other type has them"
-            )
+            raise InputError("RoPE scaling llama3 needs a divisor for each frequency; no other type has them")
         if (self.type == "longrope") != (bool(self.short_divisors) and bool(self.long_divisors)):
-            raise InputError(
-                "RoPE scaling longrope needs short and long divisors, and no other type has them"
-            )
+            raise InputError("RoPE scaling longrope needs short and long divisors; no other type has them")
 
     def __str__(self) -> str:
         """As `--rope-scaling` takes it, where it can."""
@@ -152,7 +148,7 @@ def parse_rope_scaling(text: str) -> RopeScaling:
     form = "none, linear:F or yarn:F:ORIGINAL[:key=value…]"
     if expected is None or len(plain) != expected or any("=" not in part for part in options):
         raise InputError(f"--rope-scaling {text!r} is not of the form {form}")
-    if kind == "none" and options or kind == "linear" and options:
+    if kind != "yarn" and options:
         raise InputError(f"--rope-scaling {text!r}: {kind} takes no keys")
     given: dict[str, float] = {}
     if plain:

@@ -55,7 +55,7 @@ def test_pages_equal_the_contiguous_reference(name, page_size):
     paged = compiled(entry_function(ir, entry))
     reference = compiled(entry_function(ir, entry, contiguous_attention(page_size)))
     for first in range(0, 700, 100):
-        rows = packing.pack_rows(entry, ir.profile, [packing.Segment(IDS[first : first + 100], first, table)])
+        rows = packing.pack_rows(entry, ir, [packing.Segment(IDS[first : first + 100], first, table)])
         logits, pool = paged(params, pool, rows)
         expected, cache = reference(params, cache, rows)
         assert np.array_equal(logits[:100], expected[:100]), first
@@ -70,9 +70,7 @@ def test_neighbours_in_a_step_change_no_bit():
     def run(segments, sequences):
         entry = Entry("logits", 64, 256, sequences)
         pages = tuple(jnp.zeros(a.shape, a.dtype) for a in abstract_pages(ir.spec, ir.profile, 256))
-        logits, _ = compiled(entry_function(ir, entry))(
-            params, pages, packing.pack_rows(entry, ir.profile, segments)
-        )
+        logits, _ = compiled(entry_function(ir, entry))(params, pages, packing.pack_rows(entry, ir, segments))
         return np.asarray(logits)
 
     a = packing.Segment(IDS[:20], 0, (3, 1))

@@ -9,11 +9,13 @@ import pytest
 from synapse_jax.ir.build import ShapeError, build
 from synapse_jax.ir.text import ir_text, profile_text
 from synapse_jax.spec.model import ModelSpec
+from synapse_jax.spec.rope_scaling import RopeScaling
 from synapse_jax.spec.runtime import RuntimeProfile, resolve
 
 SPEC = ModelSpec(
     arch="qwen2", layers=3, width=64, ffn_width=96, query_heads=4, kv_heads=2, head_size=24, rotary_size=16,
-    vocab_size=100, trained_context=256, norm_epsilon=1e-5, rope_base=1e4, qkv_bias=True, tied_output=False,
+    vocab_size=100, trained_context=256, norm_epsilon=1e-5, rope_base=1e4, rope_scaling=RopeScaling(),
+    local_rope_base=None, qkv_bias=True, tied_output=False,
 )  # fmt: skip
 
 

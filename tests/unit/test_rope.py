@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from synapse_jax.io.model_file import load
-from synapse_jax.spec.rope import RopeProfile, rope_rows, unscaled_profile
+from synapse_jax.spec.rope import RopeProfile, unscaled_profile
+from synapse_jax.spec.rope_table import rope_rows
 
 SMOLLM2_TABLE_SHA256 = "ad98b906f8857e64238a58f768b64bc93baffba62bddc76e84a478452fae7de0"
 """Of cos, then sin, float32 little endian, positions 0 … 8191. New profile types never change it."""

@@ -74,7 +74,8 @@ def read_scaling(file: GgufFile, arch: str, rotary_size: int, notes: list[str]) 
         kind = "llama3"
     if (kind == "longrope") != (SHORT in divisors and LONG in divisors):
         raise file.fail(
-            prefix + "type", f"is {quote(kind)}: longrope and the tensors '{SHORT}' and '{LONG}' come together"
+            prefix + "type",
+            f"is {quote(kind)}: longrope and the tensors '{SHORT}' and '{LONG}' come together",
         )
     original = file.optional_int(prefix + "original_context_length") or None
     try:
