@@ -94,7 +94,8 @@ class ModelFile:
           KeyError: for a name that `weight_names` does not have.
         """
         source = self._layout.weights[name]
-        array = self.gguf.read(source.tensor)
+        rows = source.shape[0] if source.stored_rows else None
+        array = self.gguf.read(source.tensor, source.first_row, rows)
         if source.paired_heads:
             array = unpair_rows(array, source.paired_heads, self.spec.rotary_size)
         return array
