@@ -62,7 +62,7 @@ def test_attention_matches_float64(random, implementation, group, length):
 COMPILED = {
     name: jax.jit(function, static_argnums=(5, 6)) for name, function in attention.IMPLEMENTATIONS.items()
 }
-WINDOWS = [1, 2, C - 1, C, C + 1, 2 * C + 3, 100]
+WINDOWS = [1, C - 1, C, 2 * C + 3]
 
 
 def attend_step(implementation, q, pool, table, positions, window, rows):
