@@ -161,7 +161,11 @@ def test_scores_are_those_of_the_golden_logits(sessions, name, rows):
     np.testing.assert_array_equal(scores.greedy, logits[:-1].argmax(-1))
 
 
-@pytest.mark.parametrize("name", FULL)
+GREEDY = (*FULL[:2], "llama-yarn", "mistral-window", "qwen3-tied", "gemma3-untied", "phi3")
+"""Cases whose continuation is worth a look: others repeat themselves."""
+
+
+@pytest.mark.parametrize("name", GREEDY)
 def test_the_greedy_continuation_is_the_other_engines(sessions, name):
     expected = GOLDEN["cases"][name]["greedy"]
     assert len(set(expected)) >= 10
