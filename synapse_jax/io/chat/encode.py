@@ -8,7 +8,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from synapse_jax.errors import InputError
 from synapse_jax.io.chat.guard import guard_messages, pick_characters, settle
 from synapse_jax.io.chat.messages import check_messages
 from synapse_jax.io.chat.render import RenderLimits, render_template
@@ -67,19 +66,17 @@ def encode_chat(
         "documents": None,
         "add_generation_prompt": add_generation_prompt,
     }
-    try:
-        rendered = render_template(
-            template.text,
-            variables,
-            source=template.source,
-            special_tokens=template.special_tokens,
-            control_texts=texts,
-            mark=mark,
-            now=moment,
-            limits=limits or RenderLimits(),
-        )
-    except InputError as error:
-        raise InputError(str(error).replace(guard, "")) from None
+    rendered = render_template(
+        template.text,
+        variables,
+        source=template.source,
+        special_tokens=template.special_tokens,
+        control_texts=texts,
+        guard=guard,
+        mark=mark,
+        now=moment,
+        limits=limits or RenderLimits(),
+    )
     text, guarded = settle(rendered.text, texts=texts, literals=rendered.literals, guard=guard, mark=mark)
     ids = tokenizer.encode(guarded, add_special=False, parse_special=True, guard=guard)
     if tokenizer.add_bos and tokenizer.bos_id is not None and ids[:1] != [tokenizer.bos_id]:

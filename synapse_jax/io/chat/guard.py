@@ -87,9 +87,9 @@ def settle(
     plain, guards, marks = _take_out(rendered, guard, mark)
     accepted: list[tuple[int, int]] = []
     others: list[tuple[int, int]] = []
-    for token in texts:
+    for token in (token for token in texts if token in plain):
         places = list(_occurrences(plain, token))
-        built = bool(places) and _buildable(token, literals)
+        built = _buildable(token, literals)
         for start in places:
             end = start + len(token)
             whole = guards.isdisjoint(range(start + 1, end))
@@ -214,6 +214,13 @@ def _occurrences(text: str, part: str) -> Iterable[int]:
     while at >= 0:
         yield at
         at = text.find(part, at + 1)
+
+
+def without(text: str, *characters: str) -> str:
+    """A text, for example an error message, without guards and marks, also where they are escaped."""
+    for character in characters:
+        text = text.replace(character, "").replace(_escape(character), "")
+    return text
 
 
 def _escape(character: str) -> str:

@@ -36,8 +36,9 @@ def parse_messages(text: str, source: str) -> list[dict[str, Any]]:
     try:
         value = json.loads(text.removeprefix("\ufeff"), parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
+        reason = error.msg.removesuffix(" at")
         raise InputError(
-            f"{source}: not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+            f"{source}: not valid JSON: {reason} at line {error.lineno}, column {error.colno}"
         ) from None
     except RecursionError:
         raise InputError(f"{source}: not valid JSON: lists and objects nest too deeply") from None

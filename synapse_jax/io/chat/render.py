@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from synapse_jax.errors import InputError, RunError
+from synapse_jax.io.chat.guard import without
 
 _WORKER = Path(__file__).with_name("worker.py")
 _KEPT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT", "TMPDIR", "TEMP", "TMP")
@@ -56,6 +57,7 @@ def render_template(
     source: str,
     special_tokens: Mapping[str, str],
     control_texts: Sequence[str],
+    guard: str,
     mark: str,
     now: datetime.datetime,
     limits: RenderLimits,
@@ -70,6 +72,7 @@ def render_template(
       control_texts: Texts of control tokens, to be marked where the template spells them out.
       mark: The character that goes after the first and before the last
         character of each of these; it must not occur in any argument.
+      guard: A character in the variables that messages of errors leave out.
       now: What `strftime_now` shows.
       limits: What the template may use.
 
@@ -96,7 +99,8 @@ def render_template(
     }
     reply = _ask(json.dumps(request).encode(), source, limits)
     if "error" in reply:
-        raise InputError(_message(reply, source, limits).replace(mark, ""))
+        reply["message"] = without(reply["message"], guard, mark)
+        raise InputError(_message(reply, source, limits))
     return Rendered(reply["text"], tuple(reply["literals"]))
 
 
@@ -120,12 +124,14 @@ def _ask(request: bytes, source: str, limits: RenderLimits) -> dict[str, Any]:
     except OSError as error:
         raise RunError(f"a process for the chat template of {source} could not be started: {error}") from None
     try:
-                return json.loads(done.stdout)
+        return json.loads(done.stdout)
     except ValueError:
         pass
     last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
     if last and last[0].startswith(("ModuleNotFoundError", "ImportError")):
         raise RunError(f"the process for chat templates could not be started: {one_line(last[0])}")
+    if last and last[0].endswith("_TimeUp"):  # it came after the text was there
+        raise InputError(_message({"error": "time"}, source, limits))
     if last and last[0].startswith("MemoryError"):
         raise InputError(_message({"error": "memory"}, source, limits))
     raise InputError(

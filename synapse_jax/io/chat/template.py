@@ -130,8 +130,9 @@ def _read_config(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(read_text(path))
     except json.JSONDecodeError as error:
+        reason = error.msg.removesuffix(" at")
         raise InputError(
-            f"{source}: not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+            f"{source}: not valid JSON: {reason} at line {error.lineno}, column {error.colno}"
         ) from None
     except RecursionError:
         raise InputError(f"{source}: not valid JSON: lists and objects nest too deeply") from None

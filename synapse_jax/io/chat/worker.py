@@ -21,18 +21,7 @@ from typing import Any, ClassVar
 _SHOWN = 500
 """Characters of a message that go into the reply."""
 
-_DENIED = (
-    "open",
-    "import",
-    "os.",
-    "subprocess.",
-    "socket.",
-    "shutil.",
-    "ctypes.",
-    "pty.",
-    "mmap.",
-    "_winapi.",
-)
+_DENIED = tuple("open import os. subprocess. socket. shutil. ctypes. pty. mmap. _winapi.".split())
 """Audit events that no template has use for: what an escape from the sandbox would need next."""
 
 
@@ -91,7 +80,8 @@ def render(request: dict[str, Any]) -> dict[str, Any]:
     except RecursionError as error:
         return _failure("depth", "", _line(error))
     except Exception as error:
-        kind = "" if isinstance(error, jinja2.TemplateError) else f"{type(error).__name__}: "
+        spoken = isinstance(error, jinja2.TemplateError | _Denied)
+        kind = "" if spoken else f"{type(error).__name__}: "
         return _failure("failed", f"{kind}{error}", _line(error))
     finally:
         _start_timer(0)
@@ -283,6 +273,7 @@ def main() -> None:
     import signal  # noqa: F401
     import textwrap  # noqa: F401
 
+    import jinja2.constants
     import jinja2.debug
     import jinja2.ext
     import jinja2.optimizer
