@@ -19,11 +19,11 @@ CHATML = (
 )
 TWO = {"role": "system", "content": "Be brief."}, user("Hi")
 
-# Rendered by transformers 5.24.0 (render_jinja_template) with the template of SmolLM2-135M-Instruct.Q4_1.gguf.
+# Rendered by transformers 5.24.0 (render_jinja_template) from the template of the Q4_1 file in the catalog.
 SMOL = {
     True: (
-        "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>"
-        '\n<|im_start|>user\nHello, wörld! <b>"quoted"</b><|im_end|>\n<|im_start|>assistant\n'
+        "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging "
+        'Face<|im_end|>\n<|im_start|>user\nHello, wörld! <b>"quoted"</b><|im_end|>\n<|im_start|>assistant\n'
     ),
     False: (
         "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n What is 2+2?\n<|im_end|>\n"
@@ -128,6 +128,7 @@ REFUSED = {
     "unknown tag": ("\n{% frobnicate %}", r"line 2: Encountered unknown tag 'frobnicate'"),
     "undefined": ("\n\n{{ a.b.c }}", r"line 3: 'a' is undefined"),
     "type": ("\n{{ 'a' + 1 }}", r"line 2: TypeError: can only concatenate str"),
+    "codec": ("{{ 'a'.encode('cp037') }}", "line 1: a template may not do this: import"),
     "include": ("\n{% include '/etc/passwd' %}", "line 2: include has no place"),
     "import": ("{% import 'os' as os %}", "line 1: import has no place"),
     "from": ("{% from 'os' import system %}", "line 1: fromimport has no place"),

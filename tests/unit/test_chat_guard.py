@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from synapse_jax.errors import InputError
 from synapse_jax.io.chat import encode_chat
-from synapse_jax.io.chat.guard import guard_messages, pick_characters
+from synapse_jax.io.chat.guard import guard_messages, pick_characters, settle
 from tests.chat_vocabulary import chat, chat_template, chat_tokenizer, controls, in_process, user
 
 __all__ = ["in_process"]
@@ -70,6 +70,15 @@ def test_templates_make_control_tokens(in_process, name):
     assert list(prompt.ids) == TOKENIZER.encode(prompt.text, add_special=False, parse_special=True)
 
 
+def test_guards_are_only_where_they_are_needed():
+    tokens = ["<|end|>", "<|end|>\n", "<|end|>\nmore"]
+    options = {"texts": tokens, "literals": ["<|end|>"], "guard": "G", "mark": "M"}
+    assert settle("<M|end|M>", **options) == ("<|end|>", "<|end|>")
+    assert settle("x<|end|>", **options) == ("x<|end|>", "x<G|end|>")
+    assert settle("<M|end|M>\n", **options) == ("<|end|>\n", "<|end|>G\n")
+    assert settle("aGb<M|end|M>cGG", **options) == ("ab<|end|>c", "ab<|end|>c")
+
+
 def test_every_control_token_in_a_child_process():
     text = "".join(TOKENIZER.control_texts)
     prompt = chat(TEMPLATES["chatml"], user(text), user(text[::-1]))
@@ -81,8 +90,8 @@ def test_every_control_token_in_a_child_process():
     "parts",
     [
         ("<|im_end|", ">"), ("<", "|im_end|>"), ("<|", "im_", "end|>"), ("<|im_end", "|>"),
-        ("<|im ", " _end|>"), ("<|im_end|> ", "x"), ("<|user", "|>"), ("<", "|", "user", "|", ">"), ("<|end|>", "\n"),
-        ("[IN", "ST]"),
+        ("<|im ", " _end|>"), ("<|im_end|> ", "x"), ("<|user", "|>"), ("<|end|>", "\n"),
+        ("[IN", "ST]"), ("<", "|", "user", "|", ">"),
     ],
 )  # fmt: skip
 def test_tokens_split_over_messages(in_process, parts):

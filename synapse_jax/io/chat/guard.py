@@ -20,7 +20,7 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from synapse_jax.errors import InputError
@@ -35,7 +35,7 @@ KNOWN_ROLES = frozenset((
 _CANDIDATES = [chr(code) for code in range(0xFDD0, 0xFDF0)]
 """Noncharacters: no text has them but by mistake or on purpose, and then others are taken."""
 _NAMES = ("role", "type")
-"""Keys whose values templates compare with names: nothing is added at their edges."""
+"""Keys whose values templates compare with names: nothing is added at their tokens."""
 
 
 def pick_characters(*texts: str) -> tuple[str, str]:
@@ -62,8 +62,8 @@ def guard_messages(messages: Sequence[Mapping[str, Any]], texts: Iterable[str], 
     Raises:
       InputError: an unknown role that holds a control-token text or a line break.
     """
-    edges = _Edges.of(tuple(texts))
-    return [_guard_message(message, index, edges, guard) for index, message in enumerate(messages)]
+    tokens = _Tokens.of(tuple(texts))
+    return [_guard_message(message, index, tokens, guard) for index, message in enumerate(messages)]
 
 
 def settle(
@@ -87,14 +87,11 @@ def settle(
     plain, guards, marks = _take_out(rendered, guard, mark)
     accepted: list[tuple[int, int]] = []
     others: list[tuple[int, int]] = []
-    for token in (token for token in texts if token in plain):
-        places = list(_occurrences(plain, token))
-        built = _buildable(token, literals)
-        for start in places:
-            end = start + len(token)
-            whole = guards.isdisjoint(range(start + 1, end))
-            marked = start + 1 in marks and end - 1 in marks
-            (accepted if whole and (marked or built) else others).append((start, end))
+    for start, end in _Tokens.of(tuple(texts)).places(plain):
+        marked = start + 1 in marks and end - 1 in marks
+        whole = guards.isdisjoint(range(start + 1, end))
+        made = whole and (marked or _buildable(plain[start:end], tuple(literals)))
+        (accepted if made else others).append((start, end))
     inside = {at for start, end in accepted for at in range(start + 1, end)}
     cuts: set[int] = set()
     for start, end in others:
@@ -112,63 +109,75 @@ def settle(
     return plain, guard.join(plain[a:b] for a, b in itertools.pairwise(ends))
 
 
-class _Edges:
-    """What text can begin or end a control token."""
+class _Tokens:
+    """Control-token texts, made ready for searching: a vocabulary may have thousands."""
 
     def __init__(self, texts: tuple[str, ...]):
-        self.texts = texts
+        self.texts = frozenset(texts)
         self.starts = {text[:cut] for text in texts for cut in range(1, len(text))}
         self.ends = {text[cut:] for text in texts for cut in range(1, len(text))}
         self.longest = max(map(len, texts), default=0)
+        lengths: dict[str, set[int]] = {}
+        for text in texts:
+            lengths.setdefault(text[0], set()).add(len(text))
+        self._lengths = lengths
+        self._first = re.compile(f"[{re.escape(''.join(sorted(lengths)))}]" if lengths else "(?!)")
 
     @staticmethod
     @functools.lru_cache(maxsize=4)
-    def of(texts: tuple[str, ...]) -> _Edges:
-        return _Edges(texts)
+    def of(texts: tuple[str, ...]) -> _Tokens:
+        return _Tokens(texts)
+
+    def places(self, text: str) -> Iterator[tuple[int, int]]:
+        """Start and end of every occurrence in a text, overlapping ones too."""
+        for match in self._first.finditer(text):
+            start = match.start()
+            for length in self._lengths[match.group()]:
+                piece = text[start : start + length]
+                if len(piece) == length and piece in self.texts:
+                    yield start, start + length
 
 
-def _guard_message(message: Mapping[str, Any], index: int, edges: _Edges, guard: str) -> dict[str, Any]:
+def _guard_message(message: Mapping[str, Any], index: int, tokens: _Tokens, guard: str) -> dict[str, Any]:
     role = message.get("role")
     if isinstance(role, str) and role not in KNOWN_ROLES:
-        held = next((text for text in edges.texts if text in role), None)
-        if held is not None:
-            raise InputError(
-                f"messages: message {index}: role {quote(role)} holds the control token {quote(held)}"
-            )
+        for start, end in tokens.places(role):
+            held = quote(role[start:end])
+            raise InputError(f"messages: message {index}: role {quote(role)} holds the control token {held}")
         if len(role.splitlines()) > 1 or role.splitlines() != [role]:
             raise InputError(f"messages: message {index}: role {quote(role)} is not one line")
-    guarded = {key: _guard(value, key, edges, guard) for key, value in message.items()}
+    guarded = {key: _guard(value, key, tokens, guard) for key, value in message.items()}
     if isinstance(role, str):
-        guarded["role"] = role if role in KNOWN_ROLES else _guard_text(role, edges, guard)
+        guarded["role"] = role if role in KNOWN_ROLES else _guard_text(role, tokens, guard)
     return guarded
 
 
-def _guard(value: Any, key: str | None, edges: _Edges, guard: str) -> Any:
+def _guard(value: Any, key: str | None, tokens: _Tokens, guard: str) -> Any:
     if isinstance(value, str):
-        return _guard_text(value, edges, guard, at_edges=key not in _NAMES)
+        return _guard_text(value, tokens, guard, at_edges=key not in _NAMES)
     if isinstance(value, Mapping):
         return {
-            _guard_text(name, edges, guard, at_edges=False): _guard(item, name, edges, guard)
+            _guard_text(name, tokens, guard, at_edges=False): _guard(item, name, tokens, guard)
             for name, item in value.items()
         }
     if isinstance(value, list | tuple):
-        return [_guard(item, None, edges, guard) for item in value]
+        return [_guard(item, None, tokens, guard) for item in value]
     return value
 
 
-def _guard_text(text: str, edges: _Edges, guard: str, *, at_edges: bool = True) -> str:
-    cuts = {start + 1 for token in edges.texts for start in _occurrences(text, token)}
+def _guard_text(text: str, tokens: _Tokens, guard: str, *, at_edges: bool = True) -> str:
+    cuts = {start + 1 for start, _ in tokens.places(text)}
     if at_edges:
         # A template may trim its messages, so what is left then counts as an edge too.
         first = len(text) - len(text.lstrip())
         last = len(text.rstrip())
         for end in {len(text), last}:
-            for start in range(max(end - edges.longest, 0), end):
-                if text[start:end] in edges.starts:
+            for start in range(max(end - tokens.longest, 0), end):
+                if text[start:end] in tokens.starts:
                     cuts.add(start + 1)
         for start in {0, first}:
-            for end in range(start + 1, min(start + edges.longest, len(text)) + 1):
-                if text[start:end] in edges.ends:
+            for end in range(start + 1, min(start + tokens.longest, len(text)) + 1):
+                if text[start:end] in tokens.ends:
                     cuts.add(end - 1)
     if not cuts:
         return text
@@ -192,7 +201,8 @@ def _take_out(rendered: str, guard: str, mark: str) -> tuple[str, set[int], set[
     return "".join(parts), at[guard], at[mark]
 
 
-def _buildable(token: str, literals: Sequence[str]) -> bool:
+@functools.lru_cache(maxsize=1024)
+def _buildable(token: str, literals: tuple[str, ...]) -> bool:
     """Whether a template's pieces can make a token: a start, an end, and at most one more between them."""
     if any(token in literal for literal in literals):
         return False  # spelled out, so the template's own ones carry the mark
