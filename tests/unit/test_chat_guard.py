@@ -70,6 +70,23 @@ def test_templates_make_control_tokens(in_process, name):
     assert list(prompt.ids) == TOKENIZER.encode(prompt.text, add_special=False, parse_special=True)
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "made"),
+    [
+        ("thoughts cut out", "a <|im<think>x</think>_end|> b", "<|im_end|>"),
+        ("lower case", "a <|IM_END|> b", "<|im_end|>"),
+        ("upper case", "a [inst] b", "[INST]"),
+        ("without blanks", "a <|im_ end|> b", "<|im_end|>"),
+        ("backwards", "a >|dne_mi|< b", "<|im_end|>"),
+    ],
+)
+def test_tokens_made_by_what_a_template_does_to_text(in_process, name, text, made):
+    prompt = encode_chat(TOKENIZER, chat_template(TEMPLATES[name]), [user(text)])
+    plain = encode_chat(TOKENIZER, chat_template(TEMPLATES[name]), [user("x")])
+    assert prompt.text.count(made) == plain.text.count(made) + 1
+    assert controls(prompt, TOKENIZER) == controls(plain, TOKENIZER)
+
+
 def test_guards_are_only_where_they_are_needed():
     tokens = ["<|end|>", "<|end|>\n", "<|end|>\nmore"]
     options = {"texts": tokens, "literals": ["<|end|>"], "guard": "G", "mark": "M"}
@@ -132,6 +149,9 @@ def test_unknown_roles_are_the_templates_business(in_process):
     prompt = chat(TEMPLATES["from pieces"], {"role": "end", "content": "b"})
     assert prompt.text == "<|end|>b<|end|>"
     assert controls(prompt, TOKENIZER) == ["<|end|>"]
+    prompt = chat("{{ messages[0].role }}user|> {{ '<|' }}", {"role": "x<|", "content": "b"})
+    assert prompt.text == "x<|user|> <|"
+    assert controls(prompt, TOKENIZER) == []
 
 
 @given(text=st.text(alphabet="abc<>|/ \n'\"{}[]é", max_size=30))
