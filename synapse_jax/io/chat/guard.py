@@ -35,7 +35,7 @@ KNOWN_ROLES = frozenset((
 _CANDIDATES = [chr(code) for code in range(0xFDD0, 0xFDF0)]
 """Noncharacters: no text has them but by mistake or on purpose, and then others are taken."""
 _NAMES = ("role", "type")
-"""Keys whose values templates compare with names: nothing is added at their tokens."""
+"""Keys whose values templates compare with names: nothing is added at their edges."""
 
 
 def pick_characters(*texts: str) -> tuple[str, str]:
