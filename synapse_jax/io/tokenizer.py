@@ -43,6 +43,7 @@ class Tokenizer:
         """What was unusual in the metadata, one line each; show them to the user."""
         self._user_defined = self._specials(USER_DEFINED)
         self._all_specials = self._specials(USER_DEFINED, CONTROL, UNKNOWN)
+        self._control_texts = tuple(text for text, _ in self._specials(CONTROL, UNKNOWN))
         pieces = set(vocabulary.pieces)
         self._missing_bytes = bytes(byte for character, byte in BYTE_OF.items() if character not in pieces)
 
@@ -80,7 +81,14 @@ class Tokenizer:
         data = text.encode("utf-8", "surrogatepass")
         return len(data) - len(data.translate(None, self._missing_bytes))
 
-    def encode(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
+    @property
+    def control_texts(self) -> tuple[str, ...]:
+        """Texts that `encode` turns into control or unknown tokens when `parse_special` is on."""
+        return self._control_texts
+
+    def encode(
+        self, text: str, *, add_special: bool = True, parse_special: bool = False, guard: str = ""
+    ) -> list[int]:
         """Token ids of a text.
 
         Args:
@@ -90,6 +98,8 @@ class Tokenizer:
           parse_special: Let control tokens in the text (`<|im_start|>`) become
             their ids; otherwise only user-defined tokens match. Leave it off
             for text that someone else wrote.
+          guard: A character that keeps special tokens apart: `<` guard `|im_end|>`
+            is not the token, and is then encoded without the guard. "" is none.
 
         Returns:
           Ids, each in [0, V).
@@ -108,7 +118,10 @@ class Tokenizer:
         for part in _partition(text, self._all_specials if parse_special else self._user_defined):
             if isinstance(part, int):
                 ids.append(part)
-            else:
+                continue
+            if guard:
+                part = part.replace(guard, "")
+            if part:
                 ids.extend(self._engine.encode(part, add_special_tokens=False).ids)
         if add_special and self.add_eos and self.eos_id is not None:
             ids.append(self.eos_id)
