@@ -53,7 +53,9 @@ def test_smollm2_renders_as_in_transformers(smol_path, open_turn):
 
 
 @pytest.mark.parametrize("pre", ["llama-bpe", "gpt-2"])
-@pytest.mark.parametrize("start", ["", "{{ bos_token }}", "<|begin|>", "{{ '<|be' ~ 'gin|>' }}"])
+@pytest.mark.parametrize(
+    "start", ["", "{{ bos_token }}", "<|begin|>", "{{ '<|be' ~ 'gin|>' }}", "{{ bos_token }}<|begin|>"]
+)
 def test_exactly_one_bos(pre, start):
     prompt = chat(start + CHATML, pre=pre)
     bos = chat_tokenizer(pre).bos_id

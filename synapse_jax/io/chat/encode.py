@@ -39,8 +39,8 @@ def encode_chat(
     """Renders a conversation and encodes it.
 
     Only the template's own text makes control tokens; what messages hold stays
-    text, whatever it looks like. If the text begins with BOS, none is added;
-    else one is where the vocabulary adds BOS. No EOS is added. The template runs
+    text, whatever it looks like. The ids begin with one BOS where the vocabulary
+    adds it or the template writes it, however often. No EOS is added. The template runs
     in a child process, which costs about 0.15 s.
 
     Args:
@@ -79,6 +79,9 @@ def encode_chat(
     )
     text, guarded = settle(rendered.text, texts=texts, literals=rendered.literals, guard=guard, mark=mark)
     ids = tokenizer.encode(guarded, add_special=False, parse_special=True, guard=guard)
-    if tokenizer.add_bos and tokenizer.bos_id is not None and ids[:1] != [tokenizer.bos_id]:
-        ids.insert(0, tokenizer.bos_id)
+    bos = tokenizer.bos_id
+    if bos is not None:
+        begins = next((index for index, token in enumerate(ids) if token != bos), len(ids))
+        # Several of a template's own are one: a model has seen no more.
+        ids[:begins] = [bos] * (tokenizer.add_bos or begins > 0)
     return ChatPrompt(tuple(ids), text, moment)
