@@ -1,0 +1,70 @@
+"""Special tokens in a text: cut out first, the longest token everywhere, then the next one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+_WHITE = b" \t\n\r\f\v"
+
+
+@dataclasses.dataclass(frozen=True)
+class SpecialToken:
+    """A token that matches its own text."""
+
+    text: bytes
+    """UTF-8; bytes that are not text stay as they are."""
+    index: int
+    """Its id."""
+    plain: bool
+    """A user-defined token: it matches where control tokens do not."""
+    strips_left: bool = False
+    """White space before it goes with it."""
+    strips_right: bool = False
+    """White space after it goes with it."""
+
+
+def by_length(tokens: Iterable[SpecialToken]) -> tuple[SpecialToken, ...]:
+    """The order in which they are cut out: the longest in bytes first, equals by id."""
+    return tuple(sorted(tokens, key=lambda token: (-len(token.text), token.index)))
+
+
+def cut_specials(
+    data: bytes, tokens: tuple[SpecialToken, ...], *, control: bool, guard: str | None = None
+) -> list[bytes | int]:
+    """Plain stretches and token ids, in order; no stretch is empty.
+
+    Args:
+      data: UTF-8, or any bytes.
+      tokens: In the order of `by_length`.
+      control: Whether control tokens match, or only user-defined ones.
+      guard: A character that is taken out of the plain stretches afterwards: text
+        in which it hides a token's name then holds that name, as plain text.
+    """
+    parts: list[bytes | int] = [data] if data else []
+    for token in tokens:
+        if (control or token.plain) and token.text in data:
+            parts = _cut(parts, token)
+    if guard is None:
+        return parts
+    hidden = guard.encode()
+    kept = (part if isinstance(part, int) else part.replace(hidden, b"") for part in parts)
+    return [part for part in kept if part != b""]
+
+
+def _cut(parts: list[bytes | int], token: SpecialToken) -> list[bytes | int]:
+    out: list[bytes | int] = []
+    for part in parts:
+        if isinstance(part, int):
+            out.append(part)
+            continue
+        pieces = part.split(token.text)
+        for position, piece in enumerate(pieces):
+            if position:
+                out.append(token.index)
+                piece = piece.lstrip(_WHITE) if token.strips_right else piece
+            if token.strips_left and position < len(pieces) - 1:
+                piece = piece.rstrip(_WHITE)
+            if piece:
+                out.append(piece)
+    return out
