@@ -63,19 +63,21 @@ class ScoreMerger:
                 ids.append(part)
                 after_special = True
                 continue
-            for symbol in lead_symbols(b" " + part if after_special and self._add_space_prefix else part):
+            prefix = _SPACE if after_special and self._add_space_prefix else b""
+            # Spaces first: a broken symbol may take in a part of what stands for one.
+            for symbol in lead_symbols(prefix + part.replace(b" ", _SPACE)):
                 ids += self._spell(symbol) if isinstance(symbol, bytes) else self._encode(symbol)
             after_special = False
         return ids
 
     def _encode(self, text: str) -> list[int]:
-        text = text.replace(" ", "▁")
-        ids = self._engine.encode(text)
+        ids: list[int] = self._engine.EncodeAsIds(text)
         if self._unknown not in ids:
             return ids
         out: list[int] = []
-        for piece in self._engine.encode(text, out_type="immutable_proto").pieces:
-            out += [piece.id] if piece.id != self._unknown else self._spell(piece.surface.encode())
+        # The piece of an unknown stretch is the stretch itself.
+        for index, piece in zip(ids, self._engine.EncodeAsPieces(text), strict=True):
+            out += [index] if index != self._unknown else self._spell(piece.encode())
         return out
 
     def _spell(self, data: bytes) -> list[int]:
@@ -83,6 +85,7 @@ class ScoreMerger:
 
 
 _LOST = -1
+_SPACE = "▁".encode()
 
 
 def _byte_id(vocabulary: Vocabulary, byte: int) -> int:
@@ -106,20 +109,27 @@ def _model(vocabulary: Vocabulary, scores: np.ndarray) -> bytes:
     out = bytearray()
     for index, piece in enumerate(vocabulary.pieces):
         apart = hidden[index]
-        if type(piece) is not str:
-            # Not text: it keeps its id under a name that no text has.
-            piece, apart = f"\0{index}", True
+        if type(piece) is not str or "\0" in piece:
+            # The library takes no such piece: its id stays, under another name.
+            piece, apart = _unused_name(vocabulary, index), True
         raw = piece.encode()
         size = len(raw)
         name = b"\x0a" + (sizes[size] if size < 1000 else _varint(size)) + raw
         size = len(name) + 7
         out += b"\x0a" + (sizes[size] if size < 1000 else _varint(size))
         out += name + b"\x15" + packed[4 * index : 4 * index + 4] + kinds[apart]
-    out += _field(1, _field(1, b"\0unknown") + b"\x15" + struct.pack("<f", 0) + b"\x18" + bytes([UNKNOWN]))
+    out += _field(1, _field(1, _unused_name(vocabulary, len(vocabulary.pieces)).encode()) + b"\x15" + struct.pack("<f", 0) + b"\x18" + bytes([UNKNOWN]))
     out += _field(2, b"\x18\x02")  # trainer_spec: model_type BPE
     # normalizer_spec: identity; no dummy prefix, no white space removed or escaped.
     out += _field(3, _field(1, b"identity") + b"\x18\x00\x20\x00\x28\x00")
     return bytes(out)
+
+
+def _unused_name(vocabulary: Vocabulary, index: int) -> str:
+    name = f"<piece {index}>"
+    while name in vocabulary.ids:
+        name += ">"
+    return name
 
 
 def _field(number: int, value: bytes) -> bytes:

@@ -79,7 +79,7 @@ def cut_thousands(text: bytes, start: int, end: int) -> Iterator[int]:
     """
     for match in _NUMBERS.finditer(text, start, end):
         first, last = match.span()
-        yield from range(first + (last - first) % 3 or first, last + 1, 3)
+        yield from range(first + ((last - first) % 3 or 3), last + 1, 3)
 
 
 def cut_digit_triples(text: bytes, start: int, end: int) -> Iterator[int]:
