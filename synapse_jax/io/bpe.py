@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from synapse_jax.errors import InputError
 from synapse_jax.io.byte_pieces import ALPHABET, BYTE_OF
 from synapse_jax.io.pre_tokenizers import PreTokenizer
 from synapse_jax.io.quoting import quote
-from synapse_jax.io.utf8 import lax_text
+from synapse_jax.io.utf8 import lax_text, text_bytes
 from synapse_jax.io.vocabulary import CONTROL, UNKNOWN, Vocabulary
 from synapse_jax.io.word_splits import split_words
 
@@ -25,37 +26,29 @@ class PairMerger:
     """Plain text to ids. No text becomes a control or unknown token, whatever the merges say.
 
     Args:
-      vocabulary: Its pieces; those that are not text are never reached.
-      merges: Pairs of pieces that both exist, with what they make; first come, first merged.
+      ids: Pieces that text may become, see `plain_ids`.
+      model: Their merges.
       rule: How text is cut into words.
     """
 
-    def __init__(self, vocabulary: Vocabulary, merges: Sequence[tuple[str, str]], rule: PreTokenizer):
+    def __init__(self, ids: dict[str, int], model: models.BPE, rule: PreTokenizer):
         self._rule = rule
-        self._ids = plain_ids(vocabulary)
-        self._engine = tokenizers.Tokenizer(models.BPE(vocab=self._ids, merges=merges))
-        self._bytes = [self._ids.get(f"<0x{byte:02X}>") for byte in range(256)]
-        # A character without a piece stands between its neighbours: they do not merge.
-        alphabet = "".join(re.escape(piece) for piece in self._ids if len(piece) == 1)
-        absent = "".join(re.escape(piece) for piece in BYTE_OF if piece not in self._ids)
-        if rule.raw:
-            self._missing = re.compile(f"([^{alphabet}])" if alphabet else "((?s:.))")
-        else:
-            self._missing = re.compile(f"([{absent}])") if absent else None
+        self._ids = ids
+        self._engine = tokenizers.Tokenizer(model)
+        self._bytes = [ids.get(f"<0x{byte:02X}>") for byte in range(256)] if rule.raw else [None] * 256
+        self._alphabet = {piece for piece in ids if len(piece) == 1}
+        self._absent = _one_of(set(BYTE_OF) - self._alphabet)
 
     def count_lost_bytes(self, data: bytes) -> int:
         """How many bytes of a text get no token: SmolLM2 has none for U+0004 and a few other control characters."""
-        if self._missing is None:
+        text = self._spaced(lax_text(data))
+        absent = self._missing(text)
+        if absent is None:
             return 0
-        text = lax_text(data)
-        text = text.replace(" ", "▁") if self._rule.raw else spell(text)
-        missing = self._missing.findall(text)
         if not self._rule.raw:
-            return len(missing)
-        return sum(
-            len(character.encode("utf-8", "surrogatepass")) - len(self._spell_bytes(character))
-            for character in missing
-        )
+            return len(absent.findall(spell(text)))
+        sizes = [(len(text_bytes(gap)), len(self._spell_bytes(gap))) for gap in absent.findall(text)]
+        return sum(size - spelled for size, spelled in sizes)
 
     def encode_parts(self, parts: Sequence[bytes | int]) -> list[int]:
         """Ids of stretches of text, and of tokens that are already known, in order."""
@@ -69,7 +62,9 @@ class PairMerger:
 
     def _encode(self, text: str) -> list[int]:
         rule = self._rule
-        words = split_words(text.replace(" ", "▁") if rule.raw else text, rule.steps)
+        text = self._spaced(text)
+        absent = self._missing(text)
+        words = split_words(text, rule.steps)
         known: list[str] = []  # stretches for the library to merge
         found: dict[str, list[list[int]]] = {}  # of a word, the ids of its stretches
         wanted: list[list[int]] = []  # where those of `known` go
@@ -80,7 +75,7 @@ class PairMerger:
             if whole and piece in self._ids:
                 found[word].append([self._ids[piece]])
                 continue
-            for at, stretch in enumerate(self._missing.split(piece) if self._missing else [piece]):
+            for at, stretch in enumerate(absent.split(piece) if absent else [piece]):
                 if at % 2:
                     found[word].append(self._spell_bytes(stretch))
                 elif stretch:
@@ -93,11 +88,20 @@ class PairMerger:
         ids = {word: [*itertools.chain(*stretches)] for word, stretches in found.items()}
         return [*itertools.chain.from_iterable([ids[word] for word in words])]
 
+    def _spaced(self, text: str) -> str:
+        return text.replace(" ", "▁") if self._rule.raw else text
+
+    def _missing(self, text: str) -> re.Pattern[str] | None:
+        """What stands between its neighbours, unmerged, because there is no piece for it: one character."""
+        return _one_of(set(text) - self._alphabet) if self._rule.raw else self._absent
+
     def _spell_bytes(self, character: str) -> list[int]:
-        if not self._rule.raw:
-            return []
-        found = (self._bytes[byte] for byte in character.encode("utf-8", "surrogatepass"))
+        found = (self._bytes[byte] for byte in text_bytes(character))
         return [index for index in found if index is not None]
+
+
+def _one_of(characters: set[str]) -> re.Pattern[str] | None:
+    return re.compile(f"([{re.escape(''.join(sorted(characters)))}])") if characters else None
 
 
 def spell(word: str) -> str:
@@ -107,16 +111,22 @@ def spell(word: str) -> str:
 
 def plain_ids(vocabulary: Vocabulary) -> dict[str, int]:
     """Ids of the pieces that plain text may become."""
-    ids = {piece: index for piece, index in vocabulary.ids.items() if type(piece) is str}
+    ids: dict[Any, int] = dict(vocabulary.ids)
+    if set(map(type, ids)) != {str}:
+        ids = {piece: index for piece, index in ids.items() if type(piece) is str}
     for index in vocabulary.of_type(CONTROL, UNKNOWN):
-        ids.pop(vocabulary.pieces[index], None)  # type: ignore[arg-type]
+        ids.pop(vocabulary.pieces[index], None)
     return ids
 
 
-def read_merges(
-    metadata: Mapping[str, Any], vocabulary: Vocabulary, source: str, warnings: list[str]
-) -> list[tuple[str, str]]:
-    """The merges of a file, each once.
+def build_merger(
+    metadata: Mapping[str, Any],
+    vocabulary: Vocabulary,
+    rule: PreTokenizer,
+    source: str,
+    warnings: list[str],
+) -> PairMerger:
+    """The merger of a file; adds to `warnings` what was unusual in its list of merges.
 
     Raises:
       InputError: there are none, one is not two pieces, or it names a piece that the vocabulary lacks.
@@ -126,6 +136,29 @@ def read_merges(
         raise InputError(f"{source}: {_MERGES} is missing")
     if not isinstance(stored, Sequence) or isinstance(stored, str | bytes):
         raise InputError(f"{source}: {_MERGES} is {quote(stored)}, not a list of pairs")
+    ids = plain_ids(vocabulary)
+    pairs = _pairs_at_once(stored)
+    if pairs is not None:
+        # The library looks up every piece; only when one is missing is it worth finding out which.
+        with contextlib.suppress(Exception):
+            return PairMerger(ids, models.BPE(vocab=ids, merges=pairs), rule)
+    pairs = _pairs_one_by_one(stored, vocabulary, source, warnings)
+    return PairMerger(ids, models.BPE(vocab=ids, merges=pairs), rule)
+
+
+def _pairs_at_once(stored: Sequence[Any]) -> list[tuple[str, str]] | None:
+    """The pairs of a list in which nothing is unusual, else None; usual lists have 50,000 to 500,000 lines."""
+    if set(map(type, stored)) != {str}:
+        return None
+    pieces = " ".join(stored).split(" ")
+    pairs = list(zip(pieces[::2], pieces[1::2], strict=False))
+    two_pieces = list(map(" ".join, pairs)) == list(stored)
+    return pairs if two_pieces and len(set(stored)) == len(stored) else None
+
+
+def _pairs_one_by_one(
+    stored: Sequence[Any], vocabulary: Vocabulary, source: str, warnings: list[str]
+) -> list[tuple[str, str]]:
     ids = vocabulary.ids
     special = {vocabulary.pieces[index] for index in vocabulary.of_type(CONTROL, UNKNOWN)}
     merges: dict[tuple[str, str], None] = {}
@@ -142,7 +175,7 @@ def read_merges(
             raise InputError(
                 f"{source}: {_MERGES}[{index}] {quote(line)} needs {quote(piece)}, not in the vocabulary"
             )
-        if special and (left in special or right in special or made in special):
+        if left in special or right in special or made in special:
             left_out += 1
             continue
         merges[left, right] = None

@@ -155,12 +155,16 @@ class Tokenizer:
         Raises:
           InputError: an id outside [0, V).
         """
-        types, byte_level = self._vocabulary.types, self._vocabulary.byte_level
+        known: dict[int, bytes] = {}
         parts = []
         for index in ids:
-            piece, kind = self._piece(index), types[index]
-            if special or kind not in (CONTROL, UNKNOWN):
-                parts.append(piece_bytes(piece, kind, byte_level=byte_level))
+            if index not in known:
+                piece, kind = self._piece(index), self._vocabulary.types[index]
+                hidden = not special and kind in (CONTROL, UNKNOWN)
+                known[index] = (
+                    b"" if hidden else piece_bytes(piece, kind, byte_level=self._vocabulary.byte_level)
+                )
+            parts.append(known[index])
         return b"".join(parts)
 
     def decode(self, ids: Iterable[int], *, special: bool = True) -> str:
@@ -244,10 +248,10 @@ def build_tokenizer(metadata: Mapping[str, Any], *, source: str) -> Tokenizer:
         prefix = _flag(metadata, "add_space_prefix", True, source)
         merger = ScoreMerger(vocabulary, scores, add_space_prefix=prefix, source=source)
     else:
-        from synapse_jax.io.bpe import PairMerger, read_merges
+        from synapse_jax.io.bpe import build_merger
 
         read_scores(metadata, len(vocabulary.pieces), source)
-        merger = PairMerger(vocabulary, read_merges(metadata, vocabulary, source, warnings), rule)
+        merger = build_merger(metadata, vocabulary, rule, source, warnings)
     warnings.extend(vocabulary.warnings)
     encoder = GgufEncoder(_specials(metadata, vocabulary), merger)
     return Tokenizer(vocabulary, encoder, add_bos=add_bos, add_eos=add_eos, warnings=warnings)
