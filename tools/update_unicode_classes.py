@@ -20,7 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from synapse_jax.io import unicode_classes as target  # noqa: E402
+from synapse_jax.io import unicode_classes as target
 
 ADDED = {
     "L": (

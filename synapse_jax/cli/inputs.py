@@ -8,7 +8,6 @@ import os
 from absl import flags
 
 from synapse_jax.cli.progress import say, warn
-from synapse_jax.errors import InputError
 from synapse_jax.io.model_file import ModelFile, load
 from synapse_jax.io.quoting import shown_path
 from synapse_jax.io.text_file import describe_bad_bytes, drop_trailing_newline, read_bytes

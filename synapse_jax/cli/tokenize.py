@@ -16,7 +16,10 @@ def define(values: flags.FlagValues) -> None:
     flags.DEFINE_string("prompt", None, "The text.", flag_values=values)
     flags.DEFINE_string("text_file", None, "A file that is the text, every byte of it.", flag_values=values)
     flags.DEFINE_bool(
-        "special", False, "Let control tokens in the text (<|im_start|>) become their IDs.", flag_values=values
+        "special",
+        False,
+        "Let control tokens in the text (<|im_start|>) become their IDs.",
+        flag_values=values,
     )
     shared.define_output(values)
 

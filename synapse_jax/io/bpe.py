@@ -1,4 +1,7 @@
-"""Byte-pair vocabularies of GGUF files: words are merged by the `tokenizers` library, all else is llama.cpp's way."""
+"""Byte-pair vocabularies of GGUF files.
+
+Words are merged by the `tokenizers` library; all else is done here, as llama.cpp does it.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ class PairMerger:
         self._absent = _one_of(set(BYTE_OF) - self._alphabet)
 
     def count_lost_bytes(self, data: bytes) -> int:
-        """How many bytes of a text get no token: SmolLM2 has none for U+0004 and a few other control characters."""
+        """How many bytes of a text get no token."""
         text = self._spaced(lax_text(data))
         absent = self._missing(text)
         if absent is None:
@@ -147,10 +150,10 @@ def build_merger(
 
 
 def _pairs_at_once(stored: Sequence[Any]) -> list[tuple[str, str]] | None:
-    """The pairs of a list in which nothing is unusual, else None; usual lists have 50,000 to 500,000 lines."""
+    """The pairs of a list in which nothing is unusual, else None; it may have half a million lines."""
     if set(map(type, stored)) != {str}:
         return None
-    pieces = " ".join(stored).split(" ")
+    pieces = " ".join(map(str, stored)).split(" ")
     pairs = list(zip(pieces[::2], pieces[1::2], strict=False))
     two_pieces = list(map(" ".join, pairs)) == list(stored)
     return pairs if two_pieces and len(set(stored)) == len(stored) else None

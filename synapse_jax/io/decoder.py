@@ -26,7 +26,7 @@ class Decoder:
         return self._utf8.decode(self._decode_bytes(ids))
 
     def finish(self) -> str:
-        """What waits: U+FFFD for a character that never ended, else nothing. The decoder can then start anew."""
+        """What waits: U+FFFD for a character that never ended, else nothing. The decoder then starts anew."""
         text = self._utf8.decode(b"", final=True)
         self._utf8.reset()
         return text

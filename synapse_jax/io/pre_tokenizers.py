@@ -56,7 +56,9 @@ _LINE = _bytes(r"[\r\n]")
 _LINE_FEEDS = _bytes(r"[^\n]+|\n+")
 
 
-def _modern(numbers: str, *, word: str = rf"{_AFTER_ANY}[{_L}]+", rest: str = rf"{_SIGNS}[\r\n]*|{_LINES}") -> bytes:
+def _modern(
+    numbers: str, *, word: str = rf"{_AFTER_ANY}[{_L}]+", rest: str = rf"{_SIGNS}[\r\n]*|{_LINES}"
+) -> bytes:
     return _bytes(rf"{_CONTRACTION}|{word}|[{_N}]{numbers}|{rest}")
 
 
@@ -76,14 +78,12 @@ def _marked(numbers: str) -> bytes:
 
 
 def _signs_first(rest: str) -> bytes:
-    return _bytes(
-        rf"[{_PUNCTUATION}][A-Za-z]+|[^\r\n{_L}{_P}{_S}]?[{_L}{_M}]+| ?[{_P}{_S}]+{rest}|{_SPACES}"
-    )
+    return _bytes(rf"[{_PUNCTUATION}][A-Za-z]+|[^\r\n{_L}{_P}{_S}]?[{_L}{_M}]+| ?[{_P}{_S}]+{rest}|{_SPACES}")
 
 
-_HAN_KANA = ("[\u4e00-\u9fa5\u3040-\u30ff]+")
-_HAN_HANGUL = ("[\u0800-\u9fa5\uac00-\ud7ff]+")
-_SENTENCES = (r" ?[^(\s|.,!?" + "\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c" + r")]+")
+_HAN_KANA = "[\u4e00-\u9fa5\u3040-\u30ff]+"
+_HAN_HANGUL = "[\u0800-\u9fa5\uac00-\ud7ff]+"
+_SENTENCES = r" ?[^(\s|.,!?" + "\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c" + r")]+"
 _EAST_ASIAN = (
     "[\u4e00-\u9fff\u3400-\u4dbf\u8c48-\ufaff\u3040-\u30ff\uff65-\uff9f\u2f00-\u2fdf\u0e40-\u0eff\u1780-\u17ff"
     "\u1000-\u109f\uaa60-\uaa7f\ua9e0-\ua9ff\uac00-\ud7af\u1100-\u11ff]+"
@@ -105,7 +105,7 @@ _DEEPSEEK_LETTERS = (
     "\U00010400-\U0001044f\U000104b0-\U000104d3\U000104d8-\U000104fb\U00010c80-\U00010cb2\U00010cc0-\U00010cf2"
     "\U000118a0-\U000118df\U0001e900-\U0001e943]+"
 )
-_DEEPSEEK_SIGNS = (r"\s?[!-/:-~" + "\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+")
+_DEEPSEEK_SIGNS = r"\s?[!-/:-~" + "\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+"
 
 DEFAULT = PreTokenizer((_bytes(rf"[{_P}$+<=>\^~|]+"), _WORDS, _bytes(rf"[{_N}]+"), _bytes("[0-9]{3}")))
 """What llama.cpp uses, with a warning, for a file without `tokenizer.ggml.pre`."""
@@ -118,8 +118,8 @@ _CASED_ENDING = f"(?:{_CONTRACTION})?"
 # Only names that llama.cpp treats alike in every way that reaches token ids.
 _NAMES = {
     PreTokenizer((_WORDS,)): (
-        "gpt-2 phi-2 jina-es jina-de jina-v1-en jina-v2-es jina-v2-de jina-v2-code roberta-bpe modern-bert gigachat "
-        "a.x-4.0 mellum exaone4 mpt olmo jais trillion granite-docling"
+        "gpt-2 phi-2 jina-es jina-de jina-v1-en jina-v2-es jina-v2-de jina-v2-code roberta-bpe modern-bert "
+        "gigachat a.x-4.0 mellum exaone4 mpt olmo jais trillion granite-docling"
     ),
     PreTokenizer((_NUMERAL, _WORDS)): "smollm starcoder refact command-r codeshell exaone minerva-7b mellum2",
     PreTokenizer((_LLAMA3,), ignore_merges=True, add_bos=True): (

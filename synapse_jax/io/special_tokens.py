@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from synapse_jax.io.vocabulary import CONTROL, UNKNOWN, USER_DEFINED, Vocabulary
 
 _WHITE = b" \t\n\r\f\v"
 
@@ -22,6 +25,34 @@ class SpecialToken:
     """White space before it goes with it."""
     strips_right: bool = False
     """White space after it goes with it."""
+
+
+def read_specials(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> list[SpecialToken]:
+    """The special tokens of a GGUF vocabulary.
+
+    Which of them take white space with them is in no file: llama.cpp goes by the model's name.
+    """
+    name, pre = (str(metadata.get(key, "")) for key in ("general.name", "tokenizer.ggml.pre"))
+    phi3 = "phi-3" in name.lower() or "phi3" in name.lower()
+    keeps_space = ("<unk>", "<s>", "<|endoftext|>") if phi3 else vocabulary.ids
+    mask = None
+    if any(part in pre for part in ("jina-v2-de", "jina-v2-es", "jina-v2-code")):
+        mask = "<mask>"
+    elif "modern-bert" in name.lower():
+        mask = "[MASK]"
+    specials = []
+    for index in vocabulary.of_type(CONTROL, UNKNOWN, USER_DEFINED):
+        piece = vocabulary.pieces[index]
+        specials.append(
+            SpecialToken(
+                piece if isinstance(piece, bytes) else piece.encode(),
+                index,
+                plain=bool(vocabulary.types[index] == USER_DEFINED),
+                strips_left=piece == mask,
+                strips_right=piece not in keeps_space,
+            )
+        )
+    return specials
 
 
 def by_length(tokens: Iterable[SpecialToken]) -> tuple[SpecialToken, ...]:

@@ -44,7 +44,7 @@ class ScoreMerger:
             raise InputError(f"{source}: tokenizer.ggml.tokens makes no model: {reason}") from None
 
     def count_lost_bytes(self, data: bytes) -> int:
-        """How many bytes of a text get no token: none where the vocabulary has byte tokens or an unknown one."""
+        """How many bytes of a text get no token: none where there are byte tokens or an unknown one."""
         return self._encode_parts([data]).count(_LOST) if _LOST in self._fallback and data else 0
 
     def encode_parts(self, parts: Sequence[bytes | int]) -> list[int]:
@@ -86,7 +86,7 @@ _SPACE = "▁".encode()
 
 
 def _byte_id(vocabulary: Vocabulary, byte: int) -> int:
-    """The token of a byte that no piece covers; without one, the unknown token (llama.cpp fails there) or _LOST."""
+    """The token of a byte that no piece covers; else the unknown one (llama.cpp fails there), else _LOST."""
     for piece in (f"<0x{byte:02X}>", chr(byte) if byte < 128 else bytes([byte])):
         if piece in vocabulary.ids:
             return vocabulary.ids[piece]
@@ -94,7 +94,7 @@ def _byte_id(vocabulary: Vocabulary, byte: int) -> int:
 
 
 def _model(vocabulary: Vocabulary, scores: np.ndarray) -> bytes:
-    """A serialized `sentencepiece.ModelProto` (the wire format is protobuf's, the fields are its sentencepiece_model.proto).
+    """A serialized `sentencepiece.ModelProto`; its sentencepiece_model.proto numbers the fields.
 
     Every piece that text may become is a normal one, so that user-defined and
     unused pieces are merged by score; ids stay, and the unknown piece is one more at the end.
@@ -106,7 +106,8 @@ def _model(vocabulary: Vocabulary, scores: np.ndarray) -> bytes:
             # Bytes that are no text, or a NUL: the library takes neither. The id stays, under another name.
             names[index], kinds[index] = _unused_name(vocabulary, index), CONTROL
     pieces = _pieces(names, np.append(scores, np.float32(0)), np.append(kinds, UNKNOWN))  # type: ignore[arg-type]
-    # trainer_spec: model_type BPE. normalizer_spec: identity; no dummy prefix, no white space removed or escaped.
+    # trainer_spec: model_type BPE.
+    # normalizer_spec: identity; no dummy prefix, no white space removed or escaped.
     return pieces + b"\x12\x02\x18\x02" + b"\x1a\x10\x0a\x08identity\x18\x00\x20\x00\x28\x00"
 
 

@@ -18,16 +18,9 @@ from synapse_jax.io.byte_pieces import piece_bytes
 from synapse_jax.io.decoder import Decoder
 from synapse_jax.io.pre_tokenizers import DEFAULT, GEMMA4, PRE_TOKENIZERS, PreTokenizer
 from synapse_jax.io.quoting import quote
-from synapse_jax.io.special_tokens import SpecialToken, by_length, cut_specials
+from synapse_jax.io.special_tokens import SpecialToken, by_length, cut_specials, read_specials
 from synapse_jax.io.utf8 import text_bytes
-from synapse_jax.io.vocabulary import (
-    CONTROL,
-    UNKNOWN,
-    USER_DEFINED,
-    Vocabulary,
-    read_scores,
-    read_vocabulary,
-)
+from synapse_jax.io.vocabulary import CONTROL, UNKNOWN, Vocabulary, read_scores, read_vocabulary
 
 
 class TextEncoder(Protocol):
@@ -232,7 +225,7 @@ def build_tokenizer(metadata: Mapping[str, Any], *, source: str) -> Tokenizer:
     add_bos = _flag(metadata, "add_bos_token", sentence_pieces or rule.add_bos, source)
     if rule is GEMMA4 and not add_bos:
         add_bos = True
-        warnings.append(f"{source}: tokenizer.ggml.add_bos_token is off: it is on for gemma4, as in llama.cpp")
+        warnings.append(f"{source}: tokenizer.ggml.add_bos_token is off; gemma4 has it on, as in llama.cpp")
     add_eos = _flag(metadata, "add_eos_token", False, source)
     for flag, key, index in ((add_bos, "bos", vocabulary.bos_id), (add_eos, "eos", vocabulary.eos_id)):
         if flag and index is None:
@@ -253,35 +246,8 @@ def build_tokenizer(metadata: Mapping[str, Any], *, source: str) -> Tokenizer:
         read_scores(metadata, len(vocabulary.pieces), source)
         merger = build_merger(metadata, vocabulary, rule, source, warnings)
     warnings.extend(vocabulary.warnings)
-    encoder = GgufEncoder(_specials(metadata, vocabulary), merger)
+    encoder = GgufEncoder(read_specials(metadata, vocabulary), merger)
     return Tokenizer(vocabulary, encoder, add_bos=add_bos, add_eos=add_eos, warnings=warnings)
-
-
-def _specials(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> list[SpecialToken]:
-    name, pre, arch = (
-        str(metadata.get(key, "")) for key in ("general.name", "tokenizer.ggml.pre", "general.architecture")
-    )
-    # Flags that no file carries: llama.cpp goes by these names.
-    phi3 = "phi-3" in name.lower() or "phi3" in name.lower()
-    keeps_space = ("<unk>", "<s>", "<|endoftext|>") if phi3 else vocabulary.ids
-    mask = None
-    if any(part in pre for part in ("jina-v2-de", "jina-v2-es", "jina-v2-code")):
-        mask = "<mask>"
-    elif "modern-bert" in name.lower():
-        mask = "[MASK]"
-    specials = []
-    for index in vocabulary.of_type(CONTROL, UNKNOWN, USER_DEFINED):
-        piece = vocabulary.pieces[index]
-        specials.append(
-            SpecialToken(
-                piece if isinstance(piece, bytes) else piece.encode(),
-                index,
-                plain=bool(vocabulary.types[index] == USER_DEFINED),
-                strips_left=piece == mask,
-                strips_right=piece not in keeps_space,
-            )
-        )
-    return specials
 
 
 def _pre_tokenizer(metadata: Mapping[str, Any], source: str, warnings: list[str]) -> PreTokenizer:

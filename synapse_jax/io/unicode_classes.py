@@ -15,7 +15,7 @@ import zlib
 import numpy as np
 
 SPACE, OTHER, NUMBER, LETTER, PUNCTUATION, MARK, SYMBOL = 0x0B, 0xD0, 0xD1, 0xD2, 0xD3, 0xD4, 0xD5
-"""Classes of characters from U+0080 on, as bytes. A space becomes a vertical tab, which is white space in ASCII."""
+"""Classes of characters from U+0080 on, as bytes. A space is a vertical tab: white space in ASCII."""
 
 # Runs of one class: length in base-128 digits, lowest first, then the class.
 _PACKED = (

@@ -49,7 +49,8 @@ def lead_symbols(data: bytes) -> list[str | bytes]:
 _BROKEN = re.compile("([\udc00-\udcff]+)")
 
 
-# Of bytes that are not UTF-8, as `surrogateescape` shows them: what a lax reader takes for a character, or one byte.
+# In bytes that are not UTF-8, as `surrogateescape` shows them: what a lax reader takes for a
+# character, or else one byte.
 _LAX = re.compile(
     "[\udcc0-\udcdf][\udc80-\udcbf]|[\udce0-\udcef][\udc80-\udcbf]{2}|[\udcf0-\udcf7][\udc80-\udcbf]{3}"
     "|[\udc80-\udcff]"

@@ -26,26 +26,27 @@ _ID_KEYS = (
     "fim_pad_token_id", "fim_rep_token_id", "fim_sep_token_id", "prefix_token_id", "suffix_token_id",
     "middle_token_id",
 )  # fmt: skip
-# Texts that end generation wherever they are in the vocabulary.
-_STOP_TEXTS = frozenset((
+STOP_TEXTS = frozenset((
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>",
     "<end_of_turn>", "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]",
     "<|end_of_text|>", "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>",
     "<｜end▁of▁sentence｜>", "[e~[",
 ))  # fmt: skip
-# Parts of fill-in-the-middle prompts. Those of the first three keys end nothing; after the others comes another file.
+"""Texts of tokens that end generation wherever they are in a vocabulary."""
+
+# Parts of fill-in-the-middle prompts: the first three end nothing, after the others comes another file.
 _FILL_TEXTS = {
     "fim_pre_token_id": (
-        "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "▁<PRE>", "<|code_prefix|>",
-        "<|prefix|>",
+        "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "▁<PRE>",
+        "<|code_prefix|>", "<|prefix|>",
     ),
     "fim_suf_token_id": (
-        "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>", "<SUF>", "▁<SUF>", "<|code_suffix|>",
-        "<|suffix|>",
+        "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>", "<SUF>", "▁<SUF>",
+        "<|code_suffix|>", "<|suffix|>",
     ),
     "fim_mid_token_id": (
-        "<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>", "<MID>", "▁<MID>", "<|code_middle|>",
-        "<|middle|>",
+        "<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>", "<MID>", "▁<MID>",
+        "<|code_middle|>", "<|middle|>",
     ),
     "fim_pad_token_id": ("<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"),
     "fim_rep_token_id": ("<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"),
@@ -58,7 +59,7 @@ _FILL_ALIASES = {
     "fim_suf_token_id": "suffix_token_id",
     "fim_mid_token_id": "middle_token_id",
 }
-# What llama.cpp takes for a SentencePiece vocabulary that does not say; for byte-pair ones it is 11, a guess nobody wants.
+# llama.cpp's ids for a SentencePiece vocabulary that names none. (For byte-pair ones it takes 11.)
 _LLAMA_IDS = {"bos_token_id": 1, "eos_token_id": 2, "unknown_token_id": 0}
 
 
@@ -79,7 +80,7 @@ class Vocabulary:
     stop_ids: frozenset[int]
     """Tokens after which generation ends."""
     byte_level: bool
-    """Whether the characters of a piece stand for bytes (GPT-2's alphabet); else `▁` is a space and the rest is text."""
+    """Whether the characters of a piece stand for bytes (GPT-2's alphabet); else they are text, `▁` a space."""
     unknown_id: int | None = None
     """Token for what has no other, None where there is none."""
     warnings: tuple[str, ...] = ()
@@ -230,9 +231,7 @@ def _stop_ids(
     def mark_control(text: str) -> int:
         index = by_text[text]
         if types[index] != CONTROL:
-            warnings.append(
-                f"{source}: token {index} {quote(text)} looks like a control token, read as one"
-            )
+            warnings.append(f"{source}: token {index} {quote(text)} looks like a control token, read as one")
             types[index] = CONTROL
         return index
 
@@ -244,7 +243,7 @@ def _stop_ids(
             known = mark_control(found[0])
         if key in _FILL_STOPS:
             stops.add(known)
-    named = [text for text in sorted(_STOP_TEXTS) if text in by_text]
+    named = [text for text in sorted(STOP_TEXTS) if text in by_text]
     # Vocabularies in which one of these texts means something else.
     if "</s>" in named and ("<|tool_response>" in named or by_text.get("<|plamo:eos|>") in stops):
         named.remove("</s>")
@@ -253,6 +252,6 @@ def _stop_ids(
     stops.update([mark_control(text) for text in named])
     calls = "<|call|>" in named or "<|calls|>" in named
     if "<|end|>" in named and calls and ("<|return|>" in named or "<|flush|>" in named):
-        # It ends a message, not the answer. llama.cpp also lets it match in any text; here a control token must not.
+        # It ends a message, not the answer. llama.cpp also lets it match in any text; not here.
         stops.discard(by_text["<|end|>"])
     return frozenset(index for index in stops if index is not None)

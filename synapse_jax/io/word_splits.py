@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator
 from synapse_jax.io.unicode_classes import collapse
 
 Cutter = Callable[[bytes, int, int], Iterator[int]]
-"""Given the collapsed text and a piece of it, yields ends of words in rising order; the last may be left out."""
+"""Given the collapsed text and a piece of it, yields ends of words in rising order, maybe not the last."""
 Step = bytes | str | Cutter
-"""A pattern in one of the two forms: what matches is a word, and so is what lies between two matches. Or a Cutter."""
+"""A pattern: what matches is a word, and so is what lies between two matches. Or a Cutter."""
 
 _WIDE_SPACES = dict.fromkeys(
     [0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000], "\x0b"
@@ -52,7 +52,7 @@ def split_words(text: str, steps: tuple[Step, ...]) -> list[str]:
 
 def _match(pattern: re.Pattern, text: str | bytes, pieces: Iterator[tuple[int, int]]) -> Iterator[int]:
     for start, end in pieces:
-        # A lookahead sees the end of the piece as the end of the text. A lookbehind would see before its start.
+        # A lookahead takes the end of the piece for the end of the text; a lookbehind would see too much.
         for match in pattern.finditer(text, start, end):
             first, last = match.span()
             if first > start:
