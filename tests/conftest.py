@@ -34,3 +34,9 @@ def full(request: pytest.FixtureRequest) -> bool:
 def smol_path() -> Path:
     """SmolLM2-135M-Instruct Q4_1 in the user's cache; fetched on first use."""
     return resolve_model("smollm2-135m-instruct")
+
+
+@pytest.fixture(scope="session")
+def gemma_path() -> Path:
+    """Gemma-3-270M Q4_K_M in the user's cache; fetched on first use."""
+    return resolve_model("gemma-3-270m")

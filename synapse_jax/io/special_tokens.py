@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -55,32 +56,37 @@ def read_specials(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> list[S
     return specials
 
 
-def by_length(tokens: Iterable[SpecialToken]) -> tuple[SpecialToken, ...]:
-    """The order in which they are cut out: the longest in bytes first, equals by id."""
-    return tuple(sorted(tokens, key=lambda token: (-len(token.text), token.index)))
+class SpecialTokens:
+    """The special tokens of a vocabulary, ready to be cut out of texts."""
 
+    def __init__(self, tokens: Iterable[SpecialToken]):
+        # The longest in bytes first, equals by id.
+        self._tokens = sorted(tokens, key=lambda token: (-len(token.text), token.index))
+        # Gemma has 6,413, nearly all of which begin alike: what does not begin in a text is not in it.
+        self._by_start: dict[bytes, list[int]] = {}
+        for order, token in enumerate(self._tokens):
+            self._by_start.setdefault(token.text[:2], []).append(order)
 
-def cut_specials(
-    data: bytes, tokens: tuple[SpecialToken, ...], *, control: bool, guard: str | None = None
-) -> list[bytes | int]:
-    """Plain stretches and token ids, in order; no stretch is empty.
+    def cut(self, data: bytes, *, control: bool, guard: str | None = None) -> list[bytes | int]:
+        """Plain stretches and token ids, in order; no stretch is empty.
 
-    Args:
-      data: UTF-8, or any bytes.
-      tokens: In the order of `by_length`.
-      control: Whether control tokens match, or only user-defined ones.
-      guard: A character that is taken out of the plain stretches afterwards: text
-        in which it hides a token's name then holds that name, as plain text.
-    """
-    parts: list[bytes | int] = [data] if data else []
-    for token in tokens:
-        if (control or token.plain) and token.text in data:
-            parts = _cut(parts, token)
-    if guard is None:
-        return parts
-    hidden = guard.encode()
-    kept = (part if isinstance(part, int) else part.replace(hidden, b"") for part in parts)
-    return [part for part in kept if part != b""]
+        Args:
+          data: UTF-8, or any bytes.
+          control: Whether control tokens match, or only user-defined ones.
+          guard: A character that is taken out of the plain stretches afterwards: text
+            in which it hides a token's name then holds that name, as plain text.
+        """
+        parts: list[bytes | int] = [data] if data else []
+        found = [orders for start, orders in self._by_start.items() if start in data]
+        for order in sorted(itertools.chain.from_iterable(found)):
+            token = self._tokens[order]
+            if (control or token.plain) and token.text in data:
+                parts = _cut(parts, token)
+        if guard is None:
+            return parts
+        hidden = guard.encode()
+        kept = (part if isinstance(part, int) else part.replace(hidden, b"") for part in parts)
+        return [part for part in kept if part != b""]
 
 
 def _cut(parts: list[bytes | int], token: SpecialToken) -> list[bytes | int]:

@@ -18,7 +18,7 @@ from synapse_jax.io.byte_pieces import piece_bytes
 from synapse_jax.io.decoder import Decoder
 from synapse_jax.io.pre_tokenizers import DEFAULT, GEMMA4, PRE_TOKENIZERS, PreTokenizer
 from synapse_jax.io.quoting import quote
-from synapse_jax.io.special_tokens import SpecialToken, by_length, cut_specials, read_specials
+from synapse_jax.io.special_tokens import SpecialTokens, read_specials
 from synapse_jax.io.utf8 import text_bytes
 from synapse_jax.io.vocabulary import CONTROL, UNKNOWN, Vocabulary, read_scores, read_vocabulary
 
@@ -189,14 +189,14 @@ class Merger(Protocol):
 class GgufEncoder:
     """Special tokens are cut out of a text, the rest is merged."""
 
-    def __init__(self, specials: Iterable[SpecialToken], merger: Merger):
-        self._specials = by_length(specials)
+    def __init__(self, specials: SpecialTokens, merger: Merger):
+        self._specials = specials
         self._merger = merger
         self.count_lost_bytes = merger.count_lost_bytes
 
     def encode(self, data: bytes, *, control: bool, guard: str | None) -> list[int]:
         """See `TextEncoder`."""
-        return self._merger.encode_parts(cut_specials(data, self._specials, control=control, guard=guard))
+        return self._merger.encode_parts(self._specials.cut(data, control=control, guard=guard))
 
 
 def build_tokenizer(metadata: Mapping[str, Any], *, source: str) -> Tokenizer:
@@ -246,7 +246,7 @@ def build_tokenizer(metadata: Mapping[str, Any], *, source: str) -> Tokenizer:
         read_scores(metadata, len(vocabulary.pieces), source)
         merger = build_merger(metadata, vocabulary, rule, source, warnings)
     warnings.extend(vocabulary.warnings)
-    encoder = GgufEncoder(read_specials(metadata, vocabulary), merger)
+    encoder = GgufEncoder(SpecialTokens(read_specials(metadata, vocabulary)), merger)
     return Tokenizer(vocabulary, encoder, add_bos=add_bos, add_eos=add_eos, warnings=warnings)
 
 

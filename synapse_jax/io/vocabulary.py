@@ -80,7 +80,7 @@ class Vocabulary:
     stop_ids: frozenset[int]
     """Tokens after which generation ends."""
     byte_level: bool
-    """Whether the characters of a piece stand for bytes (GPT-2's alphabet); else they are text, `▁` a space."""
+    """Whether the characters of a piece stand for bytes (GPT-2's alphabet); else they are text."""
     unknown_id: int | None = None
     """Token for what has no other, None where there is none."""
     warnings: tuple[str, ...] = ()
@@ -245,7 +245,7 @@ def _stop_ids(
             stops.add(known)
     named = [text for text in sorted(STOP_TEXTS) if text in by_text]
     # Vocabularies in which one of these texts means something else.
-    if "</s>" in named and ("<|tool_response>" in named or by_text.get("<|plamo:eos|>") in stops):
+    if "</s>" in named and ("<|tool_response>" in named or by_text.get("<|plamo:eos|>", -1) in stops):
         named.remove("</s>")
         stops.discard(by_text["</s>"])
         types[by_text["</s>"]] = NORMAL
