@@ -7,7 +7,8 @@ from typing import Any
 
 SPM_TEXTS = (
     "", " ", "Hello world", " Hello  world ", "hello\nworld\n", "ab abc abcd", "the three thieves",
-    "x  y   z    w", "Київ", "日本", "🚀 e\u0301", "▁ ▁▁", "<user>a<user> b", "a<table>b", "a <s> b</s>", "<unk>", "<0x41>",
+    "x  y   z    w", "Київ", "日本", "🚀 e\u0301", "▁ ▁▁", "<user>a<user> b", "a<table>b", "a <s> b</s>",
+    "<unk>", "<0x41>",
     "unused piece", "the<mask>the", "no\u00a0break", "\x00\x01", "a\tb\r\nc",
 )  # fmt: skip
 REACHED = ("x</s>", "<s>", "<unk>")

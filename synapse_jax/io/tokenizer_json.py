@@ -215,7 +215,8 @@ def _engine(data: bytes, shown: str) -> tokenizers.Tokenizer:
     try:
         engine = tokenizers.Tokenizer.from_buffer(data)
     except Exception as error:  # the library raises nothing narrower
-        raise InputError(f"{shown}: not a tokenizer: {quote(str(error))}") from None
+        reason = str(error).removeprefix("Cannot instantiate Tokenizer from buffer: ")
+        raise InputError(f"{shown}: not a tokenizer: {quote(reason)}") from None
     engine.no_truncation()
     engine.no_padding()
     return engine
