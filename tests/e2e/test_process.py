@@ -147,7 +147,7 @@ def test_bytes_that_are_not_utf8(tiny, tmp_path):
 
 
 def test_control_tokens_are_parsed_where_asked(synapse, smol_path):
-    given = ["tokenize", "--model", smol_path, "--prompt", "<|im_start|>hi<|im_end|>"]
+    given = ["tokenize", "--json", "--model", smol_path, "--prompt", "<|im_start|>hi<|im_end|>"]
     ids = synapse(*given).record["result"]["token_ids"]
     assert not {1, 2} & set(ids)
     assert synapse(*given, "--nospecial").record["result"]["token_ids"] == ids
