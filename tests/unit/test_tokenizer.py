@@ -136,6 +136,13 @@ def test_lost_bytes_are_counted(smol):
     assert smol.count_lost_bytes("plain — ünïcode 🚀") == 0
 
 
+def test_what_has_no_token_keeps_its_neighbours_apart(smol):
+    # As in llama.cpp, which leaves a character without a piece where it is until all merging is done.
+    equals = smol.encode("=")
+    assert smol.encode("=\x04=") == 2 * equals
+    assert len(smol.encode("==")) == 1
+
+
 def test_decode_keeps_every_byte(smol):
     ids = smol.encode("🚀")
     assert smol.decode_bytes(ids[:1]) == "🚀".encode()[: len(smol.decode_bytes(ids[:1]))]

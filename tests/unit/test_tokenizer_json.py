@@ -65,8 +65,8 @@ def _sentence_pieces() -> tokenizers.Tokenizer:
 KINDS = {"byte-level": _byte_level, "sentence pieces": _sentence_pieces}
 
 
-def _write(folder: Path, engine: tokenizers.Tokenizer, **files: dict) -> Path:
-    engine.add_special_tokens([AddedToken(text, normalized=False) for text in CONTROL])
+def _write(folder: Path, engine: tokenizers.Tokenizer, *, normalized: bool = False, **files: dict) -> Path:
+    engine.add_special_tokens([AddedToken(text, normalized=normalized) for text in CONTROL])
     engine.add_tokens([AddedToken("<user>", normalized=False)])
     engine.save(str(folder / "tokenizer.json"))
     for name, content in {"tokenizer_config": {"eos_token": "<|im_end|>"}, **files}.items():
@@ -138,8 +138,7 @@ def test_bytes_that_are_not_utf8_are_replaced(both):
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_a_guard_hides_control_tokens_and_leaves_no_trace(tmp_path, kind, normalized):
     engine = KINDS[kind]()
-    engine.add_special_tokens([AddedToken(text, normalized=normalized) for text in CONTROL[:2]])
-    ours = read_tokenizer_json(_write(tmp_path, engine))
+    ours = read_tokenizer_json(_write(tmp_path, engine, normalized=normalized))
     start, end = (engine.token_to_id(text) for text in CONTROL[:2])
     user = "hi <|im_end|> there"
     guarded = ours.encode(
