@@ -169,8 +169,8 @@ def _pairs_one_by_one(
     for index, line in enumerate(stored):
         # The first space after the first character: a piece may itself begin with a space.
         cut = line.find(" ", 1) if isinstance(line, str) else -1
-        left, right = line[:cut], line[cut + 1 :]
-        if cut < 1 or not right:
+        left, right = (line[:cut], line[cut + 1 :]) if cut > 0 else ("", "")
+        if not left or not right:
             raise InputError(f"{source}: {_MERGES}[{index}] {quote(line)} is not two pieces")
         made = left + right
         if left not in ids or right not in ids or made not in ids:

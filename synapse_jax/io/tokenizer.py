@@ -2,7 +2,16 @@
 
 Words are merged by the `tokenizers` and `sentencepiece` libraries; what
 surrounds that (special tokens, BOS and EOS, broken UTF-8, decoding) is here and
-does what llama.cpp does, so that both engines see the same ids.
+does what llama.cpp does, so that both engines see the same ids. On purpose it differs in this:
+
+- Without `parse_special` no text becomes a control token. llama.cpp lets merges lead to
+  one, and lets `<|channel|>`, `<|message|>`, `<|start|>`, `<|constrain|>` and sometimes
+  `<|end|>` match in any text, whatever their type.
+- A special id outside the vocabulary, a piece that comes twice or a merge of unknown pieces
+  is refused; llama.cpp warns, aborts or reads on.
+- Unused tokens decode to their piece, not to nothing.
+- Code points above U+10FFFF are U+FFFD, and bytes for which a SentencePiece vocabulary has
+  no token are its unknown token; llama.cpp fails.
 """
 
 from __future__ import annotations
@@ -128,6 +137,8 @@ class Tokenizer:
         Returns:
           Ids, each in [0, V).
         """
+        if guard == "":
+            raise ValueError("guard is empty, it must be a character")
         ids = self._encoder.encode(text_bytes(text), control=parse_special, guard=guard)
         if add_special and self.add_bos and self.bos_id is not None:
             ids.insert(0, self.bos_id)

@@ -149,13 +149,16 @@ def read_scores(metadata: Mapping[str, Any], count: int, source: str) -> np.ndar
         raise InputError(f"{source}: {key} is {quote(stored)}, not a list")
     if len(stored) != count:
         raise InputError(f"{source}: {key} has {len(stored)} entries for {count} tokens")
-    scores = np.asarray(stored)
-    if scores.dtype.kind not in "fi":
+    numbers = isinstance(stored, np.ndarray) or all(type(score) in (int, float) for score in stored)
+    scores = np.asarray(stored if numbers else [])
+    if not numbers or scores.dtype.kind not in "fiu":
         raise InputError(f"{source}: {key} holds something other than numbers")
+    with np.errstate(over="ignore"):
+        scores = scores.astype(np.float32)
     if not np.isfinite(scores).all():
         index = int(np.flatnonzero(~np.isfinite(scores))[0])
-        raise InputError(f"{source}: {key}[{index}] is {scores[index]}, not a number")
-    return scores.astype(np.float32)
+        raise InputError(f"{source}: {key}[{index}] is {quote(stored[index])}, not a float32 number")
+    return scores
 
 
 def _pieces(metadata: Mapping[str, Any], source: str, warnings: list[str]) -> Sequence[str | bytes]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-import random
 import time
 from pathlib import Path
 
@@ -19,8 +18,6 @@ from synapse_jax.io.pre_tokenizers import PRE_TOKENIZERS
 from synapse_jax.io.tokenizer import Tokenizer, build_tokenizer
 from synapse_jax.io.unicode_classes import class_table
 from tests.pair_vocabulary import CONTROL, pair_vocabulary
-from tests.random_texts import AWKWARD
-from tests.spm_vocabulary import SPM_TEXTS, spm_vocabulary
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 SMOL = json.loads((GOLDEN / "tokenizer_smollm2.json").read_text())
@@ -223,6 +220,9 @@ BROKEN = {
     "merge": (lambda m: m["tokenizer.ggml.merges"].append("a zzz"), r"merges\[\d+\] 'a zzz' needs 'zzz'"),
     "merged": (lambda m: m["tokenizer.ggml.merges"].append("~ ~"), r"'~ ~' needs '~~'"),
     "one piece": (lambda m: m["tokenizer.ggml.merges"].append("abc"), r"'abc' is not two pieces"),
+    "no text": (lambda m: m["tokenizer.ggml.merges"].append(3), r"merges\[\d+\] 3 is not two pieces"),
+    "bytes": (lambda m: m["tokenizer.ggml.merges"].append(b"a b"), "b'a b' is not two pieces"),
+    "shifted": (lambda m: m["tokenizer.ggml.merges"].extend(["a b c", "d"]), "'a b c' needs 'b c'"),
     "eos": (
         lambda m: m.update({"tokenizer.ggml.eos_token_id": 10**6}),
         "eos_token_id is 1000000, outside.*of",
@@ -250,84 +250,6 @@ def test_ids_outside_the_vocabulary_are_refused(smol):
             smol.decode([index])
 
 
-def test_a_lone_surrogate_is_its_three_bytes(smol, gemma):
-    for tokenizer in (smol, gemma):
-        assert tokenizer.encode("a\ud800b") == tokenizer.encode(b"a\xed\xa0\x80b")
-        assert tokenizer.decode_bytes(tokenizer.encode("a\ud800b", add_special=False)) == b"a\xed\xa0\x80b"
-
-
-def _spaced(data: bytes) -> bytes:
-    """Bytes with one sign for a space: broken text may swallow the `▁` of one, as in llama.cpp."""
-    return data.replace("▁".encode(), b" ")
-
-
-def test_bytes_that_are_not_utf8(smol, gemma):
-    assert smol.decode(smol.encode(b"a\xffb\xc3(")) == "a\ufffdb\ufffd("
-    # Sentence pieces have byte tokens: nothing is lost.
-    for data in AWKWARD:
-        assert _spaced(gemma.decode_bytes(gemma.encode(data, add_special=False))) == _spaced(data)
-    assert smol.encode("caf\u00e9") == smol.encode("café".encode())
-
-
-@given(st.binary())
-def test_any_bytes_have_ids(smol, gemma, data):
-    assert _spaced(gemma.decode_bytes(gemma.encode(data, add_special=False))) == _spaced(data)
-    smol.encode(data)
-
-
-@given(st.text())
-def test_sentence_pieces_give_back_any_text(gemma, text):
-    assert gemma.decode(gemma.encode(text, add_special=False)) == text.replace("▁", " ")
-
-
-def test_long_runs_take_linear_time(smol, gemma):
-    started = time.process_time()
-    for text in (" " * 100_000, "1" * 100_000, "a" * 100_000, "\n" * 100_000, "'" * 100_000, "é" * 100_000):
-        for tokenizer in (smol, gemma):
-            assert tokenizer.decode(tokenizer.encode(text, add_special=False)) == text
-            tokenizer.encode(text.encode("utf-16"))
-            tokenizer.encode(text.encode("latin-1"))
-    # 5 s; what is quadratic takes minutes.
-    assert time.process_time() - started < 60
-
-
-GUARD = "\ue000"
-
-
-def _hide(tokenizer: Tokenizer, text: str) -> str:
-    """A text with a guard in every control token's name, as a chat hides what its user wrote."""
-    for name in sorted(tokenizer.control_texts, key=len, reverse=True):
-        text = text.replace(name, name[0] + GUARD + name[1:])
-    return text
-
-
-@pytest.mark.parametrize("name", ["smol", "gemma"])
-def test_a_guard_hides_control_tokens_and_leaves_no_trace(name, request):
-    tokenizer: Tokenizer = request.getfixturevalue(name)
-    control, other = tokenizer.control_texts[1:3]
-    user = f"a{control}b {other}{control}c"
-    hidden = tokenizer.encode(_hide(tokenizer, user), add_special=False, parse_special=True, guard=GUARD)
-    assert hidden == tokenizer.encode(user, add_special=False)
-    both = tokenizer.encode(
-        control + _hide(tokenizer, user), add_special=False, parse_special=True, guard=GUARD
-    )
-    begin = tokenizer.encode(control, add_special=False, parse_special=True)
-    assert len(begin) == 1 and both == begin + hidden
-    # Without the guard the user's text would be taken for the template's.
-    assert begin[0] in tokenizer.encode(user, add_special=False, parse_special=True)
-
-
-def test_no_guarded_text_becomes_a_control_token(smol):
-    rng = random.Random(4)
-    names = smol.control_texts
-    special = {smol.encode(name, parse_special=True)[0] for name in names}
-    for _ in range(300):
-        user = "".join(rng.choice((*names, "<", "|", ">", "im_", "start", " ", "x", GUARD)) for _ in range(8))
-        ids = smol.encode(_hide(smol, user.replace(GUARD, "")), parse_special=True, guard=GUARD)
-        assert not special & set(ids)
-        assert smol.decode(ids) == user.replace(GUARD, "")
-
-
 def test_merges_never_make_a_control_token():
     metadata = _pairs()
     pieces, merges = metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.merges"]
@@ -341,67 +263,6 @@ def test_merges_never_make_a_control_token():
     assert len(tokenizer.encode(text)) == 2
     (warning,) = (line for line in tokenizer.warnings if "control token" in line)
     assert "merges has 1 pairs" in warning
-
-
-def test_sentence_pieces_without_byte_tokens():
-    metadata = spm_vocabulary()
-    keep = [index for index, kind in enumerate(metadata["tokenizer.ggml.token_type"]) if kind != 6]
-    for key in ("tokens", "token_type", "scores"):
-        metadata[f"tokenizer.ggml.{key}"] = [metadata[f"tokenizer.ggml.{key}"][index] for index in keep]
-    tokenizer = build_tokenizer(metadata, source="f")
-    # llama.cpp fails there. A byte without a token is the unknown token, or lost where there is none.
-    assert tokenizer.encode("é", add_special=False)[-2:] == [0, 0]
-    assert tokenizer.count_lost_bytes("é") == 0
-    metadata["tokenizer.ggml.tokens"][0] = "<nothing>"
-    metadata["tokenizer.ggml.token_type"][0] = 1
-    none = build_tokenizer({**metadata, "tokenizer.ggml.unknown_token_id": 0}, source="f")
-    assert none.encode("é", add_special=False)[-2:] == [0, 0]
-
-
-def test_defaults_of_sentence_pieces_come_with_a_warning():
-    tokenizer = build_tokenizer(spm_vocabulary(bos_token_id=None, eos_token_id=None, scores=None), source="f")
-    assert (tokenizer.bos_id, tokenizer.eos_id, tokenizer.add_bos) == (1, 2, True)
-    for key in ("bos_token_id", "eos_token_id", "scores"):
-        assert any(key in line for line in tokenizer.warnings)
-
-
-BROKEN_SPM = {
-    "scores": ({"scores": [0.0]}, r"scores has 1 entries for \d+"),
-    "no number": ({"scores": ["x"] * 10_000}, "scores has 10000 entries"),
-    "eos": ({"eos_token_id": 10**6}, "eos_token_id is 1000000, outside the vocabulary of"),
-    "bos": ({"bos_token_id": -1}, "bos_token_id is -1"),
-    "prefix": ({"add_space_prefix": 1}, "add_space_prefix is 1, not true or false"),
-    "type": ({"token_type": ["x"] * 10_000}, "token_type has 10000 entries"),
-}
-
-
-@pytest.mark.parametrize("name", list(BROKEN_SPM))
-def test_broken_sentence_pieces_are_refused(name):
-    changes, message = BROKEN_SPM[name]
-    with pytest.raises(InputError, match=rf"^f\.gguf: tokenizer\.ggml\.{message}"):
-        build_tokenizer(spm_vocabulary(**changes), source="f.gguf")
-    metadata = spm_vocabulary()
-    metadata["tokenizer.ggml.scores"][3] = float("nan")
-    with pytest.raises(InputError, match=r"scores\[3\] is nan"):
-        build_tokenizer(metadata, source="f.gguf")
-
-
-def test_pieces_that_no_library_takes_keep_their_ids():
-    metadata = spm_vocabulary()
-    at = len(metadata["tokenizer.ggml.tokens"])
-    metadata["tokenizer.ggml.tokens"] += [b"\xff\xfe", "a\0b", "x" * 300, "▁" * 40]
-    metadata["tokenizer.ggml.token_type"] += [1] * 4
-    metadata["tokenizer.ggml.scores"] += [-1.0] * 4
-    tokenizer = build_tokenizer(metadata, source="f")
-    assert [tokenizer.decode_bytes([at + index]) for index in range(4)] == [
-        b"\xff\xfe",
-        b"a\0b",
-        b"x" * 300,
-        b" " * 40,
-    ]
-    plain = build_tokenizer(spm_vocabulary(), source="f")
-    for text in SPM_TEXTS:
-        assert tokenizer.encode(text) == plain.encode(text)
 
 
 def test_supported_names():
