@@ -8,12 +8,12 @@ import os
 from absl import flags
 
 from synapse_jax.cli.progress import DOWNLOAD_BAR, say, warn
-from synapse_jax.errors import InputError
 from synapse_jax.io.model_file import ModelFile, load
 from synapse_jax.io.quoting import shown_path
-from synapse_jax.io.text_file import drop_trailing_newline, read_text
+from synapse_jax.io.text_file import describe_bad_bytes, drop_trailing_newline, read_bytes
 from synapse_jax.io.tokenizer import Tokenizer
 from synapse_jax.io.tokens_file import check_token_ids, parse_tokens, read_tokens_file
+from synapse_jax.io.utf8 import text_bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,31 +50,46 @@ def read_input(
         source = "--tokens" if name == "tokens" else shown_path(given)
         check_token_ids(ids, model.spec.vocab_size, source)
         return Tokens(ids, name)
-    text, dropped = argument_text(given, "--prompt") if name == "prompt" else read_text(given), None
+    text, source = read_text_input(values, name)
+    dropped = None
     if drop_newline:
         text, dropped = drop_trailing_newline(text)
-    return Tokens(encode(model.tokenizer, text), name, dropped)
+    return Tokens(encode(model.tokenizer, text, source), name, dropped)
 
 
-def argument_text(given: str, flag: str) -> str:
-    """The text of an argument: its bytes are UTF-8, whatever the locale took them for.
+def read_text_input(values: flags.FlagValues, name: str) -> tuple[bytes, str]:
+    """The text of `--prompt` or of a file, as bytes, and what to call it in messages.
 
     Raises:
-        InputError: they are not.
+        InputError: the file cannot be read.
     """
+    given: str = values[name].value  # type: ignore[assignment]
+    return (argument_bytes(given), "--prompt") if name == "prompt" else (read_bytes(given), shown_path(given))
+
+
+def argument_bytes(given: str) -> bytes:
+    """The bytes of an argument as they were typed, whatever the locale took them for."""
     try:
-        return os.fsencode(given).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{flag}: not valid UTF-8 at byte {error.start}") from None
-    except UnicodeEncodeError as error:
-        raise InputError(f"{flag}: not valid Unicode at character {error.start}") from None
+        return os.fsencode(given)
+    except UnicodeEncodeError:  # not from a command line: the locale cannot spell it
+        return text_bytes(given)
 
 
-def encode(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Token IDs with the vocabulary's special tokens, special parsing off; warnings go to standard error."""
+def encode(tokenizer: Tokenizer, text: bytes, source: str, *, parse_special: bool = False) -> list[int]:
+    """Token IDs with the vocabulary's BOS and EOS; warnings go to standard error.
+
+    Args:
+        tokenizer: The model's.
+        text: UTF-8; where it is not, a warning names the first bad byte.
+        source: The file or flag the text came from.
+        parse_special: Whether control tokens in the text become their IDs.
+    """
     for line in tokenizer.warnings:
         warn(line)
+    bad = describe_bad_bytes(text, source)
+    if bad:
+        warn(bad)
     lost = tokenizer.count_lost_bytes(text)
     if lost:
         warn(f"{lost} bytes of the text have no token in this vocabulary and are lost, as in llama.cpp")
-    return tokenizer.encode(text)
+    return tokenizer.encode(text, parse_special=parse_special)
