@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import os
+from typing import Any
 
 from absl import flags
 
 from synapse_jax.cli.progress import DOWNLOAD_BAR, say, warn
+from synapse_jax.errors import InputError
+from synapse_jax.io.chat import encode_chat, read_messages
 from synapse_jax.io.model_file import ModelFile, load
 from synapse_jax.io.quoting import shown_path
-from synapse_jax.io.text_file import describe_bad_bytes, drop_trailing_newline, read_bytes
+from synapse_jax.io.text_file import describe_bad_bytes, drop_trailing_newline, read_bytes, strict_text
 from synapse_jax.io.tokenizer import Tokenizer
 from synapse_jax.io.tokens_file import check_token_ids, parse_tokens, read_tokens_file
 from synapse_jax.io.utf8 import text_bytes
@@ -25,6 +29,8 @@ class Tokens:
     """The flag they came from."""
     dropped_newline: bool | None = None
     """Whether a text file's last newline was dropped; None where it does not apply."""
+    chat: dict[str, Any] | None = None
+    """The text that the chat template made and the time that it could see; None without a template."""
 
 
 def open_model(values: flags.FlagValues, *, weights: bool = True) -> ModelFile:
@@ -55,6 +61,72 @@ def read_input(
     if drop_newline:
         text, dropped = drop_trailing_newline(text)
     return Tokens(encode(model.tokenizer, text, source), name, dropped)
+
+
+def define_chat(values: flags.FlagValues) -> None:
+    """Flags that put a prompt into the model's chat template."""
+    flags.DEFINE_bool(
+        "chat",
+        False,
+        "The prompt is what a user says: the model's chat template is applied.",
+        flag_values=values,
+    )
+    flags.DEFINE_string("system", None, "What the system says, before the user.", flag_values=values)
+    flags.DEFINE_string(
+        "messages_file",
+        None,
+        'A conversation: a JSON list of {"role": …, "content": …}. The chat template is applied.',
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "chat_time",
+        None,
+        "The time that the chat template sees, as 2026-01-31T12:00:00; by default the real one.",
+        flag_values=values,
+    )
+
+
+def check_chat(values: flags.FlagValues, source: str) -> None:
+    """Refuses chat flags that do not go together.
+
+    Raises:
+        InputError: `--chat` with tokens, or a flag that has no effect.
+    """
+    if values.chat and source in ("tokens", "tokens_file"):
+        raise InputError(f"--chat takes a text, not --{source.replace('_', '-')}")
+    if values.system is not None and not (values.chat and source != "messages_file"):
+        raise InputError("--system goes with --chat and --prompt or --prompt-file")
+    if values.chat_time is not None and not (values.chat or source == "messages_file"):
+        raise InputError("--chat-time goes with --chat or --messages-file")
+
+
+def read_chat(values: flags.FlagValues, source: str, model: ModelFile) -> Tokens:
+    """Token IDs of a conversation in the model's chat template.
+
+    Raises:
+        InputError: no template, bad messages, or a template that refuses them.
+    """
+    if source == "messages_file":
+        messages = read_messages(values.messages_file)
+    else:
+        data, shown = read_text_input(values, source)
+        messages = [{"role": "user", "content": strict_text(data, shown)}]
+        if values.system is not None:
+            system = strict_text(argument_bytes(values.system), "--system")
+            messages.insert(0, {"role": "system", "content": system})
+    for line in model.tokenizer.warnings:
+        warn(line)
+    now = None if values.chat_time is None else _time(values.chat_time)
+    prompt = encode_chat(model.tokenizer, model.chat_template, messages, now=now)
+    chat = {"text": prompt.text, "now": prompt.now.isoformat()}
+    return Tokens(list(prompt.ids), source, chat=chat)
+
+
+def _time(given: str) -> datetime.datetime:
+    try:
+        return datetime.datetime.fromisoformat(given)
+    except ValueError:
+        raise InputError(f"--chat-time {given!r} is not a time like 2026-01-31T12:00:00") from None
 
 
 def read_text_input(values: flags.FlagValues, name: str) -> tuple[bytes, str]:

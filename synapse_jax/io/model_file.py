@@ -12,6 +12,7 @@ import numpy as np
 
 from synapse_jax.errors import InputError
 from synapse_jax.io.catalog import resolve_model
+from synapse_jax.io.chat import ChatTemplate, read_chat_template
 from synapse_jax.io.families import Layout, read_layout, unpair_rows
 from synapse_jax.io.fetch import print_line
 from synapse_jax.io.gguf import GgufFile, open_gguf
@@ -103,6 +104,11 @@ class ModelFile:
     def tokenizer(self) -> Tokenizer:
         """The file's tokenizer, built at the first use; InputError if the file has none that is supported."""
         return build_tokenizer(self.gguf.metadata, source=shown_path(self.path))
+
+    @functools.cached_property
+    def chat_template(self) -> ChatTemplate:
+        """The file's chat template; InputError if it has none."""
+        return read_chat_template(self.gguf.metadata, shown_path(self.path))
 
     @property
     def stop_ids(self) -> frozenset[int]:

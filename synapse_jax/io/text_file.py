@@ -20,14 +20,26 @@ def read_text(path: str | os.PathLike[str]) -> str:
       InputError: the file cannot be read, or is not UTF-8; the message names
         the offset of the first bad byte.
     """
-    data = read_bytes(path)
+    return strict_text(read_bytes(path), shown_path(path))
+
+
+def strict_text(data: bytes, source: str) -> str:
+    """Bytes as text.
+
+    Args:
+      data: UTF-8.
+      source: The file or flag they came from, for messages.
+
+    Raises:
+      InputError: they are not UTF-8; the message names the offset of the first bad byte.
+    """
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         # utf-16 and utf-32 files begin with their mark, or have NUL in every other byte.
         hint = "; it looks like UTF-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else ""
         raise InputError(
-            f"{shown_path(path)}: not valid UTF-8: byte 0x{data[error.start]:02X} at offset {error.start} "
+            f"{source}: not valid UTF-8: byte 0x{data[error.start]:02X} at offset {error.start} "
             f"of {len(data)} ({error.reason}){hint}"
         ) from None
 

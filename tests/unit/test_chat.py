@@ -171,11 +171,13 @@ BOMBS = {
 @pytest.mark.parametrize("name", BOMBS)
 def test_limits_hold(name):
     template, message = BOMBS[name]
+    # A busy machine must not hit the limit of time before the one that is meant.
+    seconds = 0.5 if "not done" in message else 20
     started = time.monotonic()
     with pytest.raises(InputError, match=message) as caught:
-        chat(template, limits=RenderLimits(seconds=0.5, memory_bytes=256 * 2**20))
-    # 0.5 s, one more before the process is killed, and a busy machine.
-    assert time.monotonic() - started < 10
+        chat(template, limits=RenderLimits(seconds=seconds, memory_bytes=256 * 2**20))
+    # One more second before the process is killed, and a busy machine.
+    assert time.monotonic() - started < seconds + 10
     assert len(str(caught.value)) < 500
 
 
