@@ -11,7 +11,6 @@ from absl import flags
 
 from synapse_jax.cli.progress import DOWNLOAD_BAR, say, warn
 from synapse_jax.errors import InputError
-from synapse_jax.io.chat import encode_chat, read_messages
 from synapse_jax.io.model_file import ModelFile, load
 from synapse_jax.io.quoting import shown_path
 from synapse_jax.io.text_file import describe_bad_bytes, drop_trailing_newline, read_bytes, strict_text
@@ -36,7 +35,7 @@ class Tokens:
 def open_model(values: flags.FlagValues, *, weights: bool = True) -> ModelFile:
     """The model of `--model`; its warnings go to standard error."""
     progress = values.progress if "progress" in values else "auto"
-    model = load(values.model, weights=weights, log=say(progress), bar=DOWNLOAD_BAR[progress])
+    model = load(values.model, weights=weights, digest=True, log=say(progress), bar=DOWNLOAD_BAR[progress])
     for line in model.warnings if weights else ():
         warn(f"{shown_path(model.path)}: {line}")
     return model
@@ -106,6 +105,8 @@ def read_chat(values: flags.FlagValues, source: str, model: ModelFile) -> Tokens
     Raises:
         InputError: no template, bad messages, or a template that refuses them.
     """
+    from synapse_jax.io.chat import encode_chat, read_messages  # no other command needs it
+
     if source == "messages_file":
         messages = read_messages(values.messages_file)
     else:
