@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from absl import flags
 
@@ -170,7 +171,8 @@ def define_sampling(values: flags.FlagValues) -> None:
 
 def sampling_from(values: flags.FlagValues) -> Sampling:
     """The sampling that the flags of `define_sampling` ask for."""
-    return Sampling(**{field.name: values[field.name].value for field in dataclasses.fields(Sampling)})
+    given: dict[str, Any] = {field.name: values[field.name].value for field in dataclasses.fields(Sampling)}
+    return Sampling(**given)
 
 
 def define_output(values: flags.FlagValues) -> None:

@@ -6,7 +6,9 @@ import functools
 import hashlib
 import os
 import pathlib
+import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +20,9 @@ from synapse_jax.io.gguf import GgufFile, open_gguf
 from synapse_jax.io.quoting import shown_path
 from synapse_jax.io.tokenizer import Tokenizer, build_tokenizer
 from synapse_jax.spec.model import ModelSpec
+
+if TYPE_CHECKING:
+    from synapse_jax.io.chat import ChatTemplate
 
 
 class ModelFile:
@@ -34,9 +39,10 @@ class ModelFile:
       arch: `general.architecture`.
     """
 
-    def __init__(self, gguf: GgufFile):
+    def __init__(self, gguf: GgufFile, digest: _Digest | None = None):
         self.path: pathlib.Path = gguf.path
         self.gguf = gguf
+        self._digest = digest
         self.name: str = gguf.optional_text("general.name") or gguf.path.stem
         self.arch: str = gguf.require_text("general.architecture")
 
@@ -104,43 +110,80 @@ class ModelFile:
         """The file's tokenizer, built at the first use; InputError if the file has none that is supported."""
         return build_tokenizer(self.gguf.metadata, source=shown_path(self.path))
 
+    @functools.cached_property
+    def chat_template(self) -> ChatTemplate:
+        """The file's chat template; InputError if it has none."""
+        from synapse_jax.io.chat import read_chat_template  # commands without chat start faster
+
+        return read_chat_template(self.gguf.metadata, shown_path(self.path))
+
     @property
     def stop_ids(self) -> frozenset[int]:
         """Tokens that end a continuation."""
         return self.tokenizer.stop_ids
 
-    @functools.cached_property
-    def _sha256(self) -> str:
-        return file_sha256(self.path)
-
     def sha256(self) -> str:
-        """SHA-256 of the whole file in hex; reads it once, at the first call."""
-        return self._sha256
+        """SHA-256 of the whole file in hex; reads it once. InputError if it cannot be read."""
+        if self._digest is None:
+            self._digest = _Digest(self.path)
+        return self._digest.result()
+
+
+class _Digest(threading.Thread):
+    """The digest of a file, computed beside other work: hashing leaves the interpreter free."""
+
+    def __init__(self, path: pathlib.Path):
+        super().__init__(daemon=True)
+        self._path = path
+        self._hex = ""
+        self._error: InputError | None = None
+        self.start()
+
+    def run(self) -> None:
+        """Reads the file."""
+        try:
+            self._hex = file_sha256(self._path)
+        except InputError as error:
+            self._error = error
+
+    def result(self) -> str:
+        """Waits for the digest."""
+        self.join()
+        if self._error is not None:
+            raise self._error
+        return self._hex
 
 
 def file_sha256(path: pathlib.Path) -> str:
     """SHA-256 of a whole file in hex; InputError if it cannot be read."""
+    digest = hashlib.sha256()
+    # Large pieces: a thread that hashes beside other work waits for the interpreter after each of them.
+    buffer = memoryview(bytearray(1 << 23))
     try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        with open(path, "rb", buffering=0) as file:
+            while count := file.readinto(buffer):
+                digest.update(buffer[:count])
+            return digest.hexdigest()
     except OSError as error:
         raise InputError(f"{shown_path(path)}: cannot be read: {error.strerror or error}") from None
 
 
-def open_model_file(path: str | os.PathLike[str], *, weights: bool = True) -> ModelFile:
+def open_model_file(path: str | os.PathLike[str], *, weights: bool = True, digest: bool = False) -> ModelFile:
     """Opens a model file and checks it.
 
     Args:
       path: a GGUF file.
       weights: whether the file must be a model that can be run. False checks the
         header only, so that a vocabulary or an unknown architecture can be looked at.
+      digest: whether to begin at once, in a thread, to read the file for `sha256`.
 
     Raises:
       InputError: one line that names the file and what is wrong.
     """
+    begun = _Digest(pathlib.Path(path)) if digest else None
     gguf = open_gguf(path)
     try:
-        model = ModelFile(gguf)
+        model = ModelFile(gguf, begun)
         if weights:
             model.check_weights()
     except InputError:
@@ -153,6 +196,7 @@ def load(
     name_or_path: str | os.PathLike[str],
     *,
     weights: bool = True,
+    digest: bool = False,
     log: Callable[[str], None] = print_line,
     bar: bool | None = None,
 ) -> ModelFile:
@@ -161,6 +205,7 @@ def load(
     Args:
       name_or_path: a name of the catalog, or a GGUF file.
       weights: as in `open_model_file`.
+      digest: as in `open_model_file`.
       log: receives progress lines while a model is fetched.
       bar: show a bar of the download; None: when standard error is a terminal.
 
@@ -168,4 +213,5 @@ def load(
       InputError: neither a name nor a usable file.
       RunError: fetching failed.
     """
-    return open_model_file(resolve_model(name_or_path, log=log, bar=bar), weights=weights)
+    path = resolve_model(name_or_path, log=log, bar=bar)
+    return open_model_file(path, weights=weights, digest=digest)

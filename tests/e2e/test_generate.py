@@ -47,6 +47,7 @@ def test_cli_generate_reports_decoded_text(synapse, tiny, tmp_path, greedy):
             "reused_tokens": 0,
             "logprobs": None,
             "sampling": dataclasses.asdict(sj.Sampling()),
+            "chat": None,
         }
         assert (record["tokens"]["count"], record["tokens"]["sha256"]) == (len(ids), sha256_tokens(ids))
         # The last new token is not evaluated.
