@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 
 from synapse_jax.evals.score import Protocol, score_chunks
+from synapse_jax.io.chat import encode_chat
 from synapse_jax.io.model_file import load
 from synapse_jax.io.text_file import drop_trailing_newline, read_text
 from synapse_jax.runtime.session import Session
 from synapse_jax.spec.digest import sha256_tokens
 from synapse_jax.spec.runtime import RuntimeProfile
+from synapse_jax.spec.sampling import Sampling
 from tools.corpus import corpus_path
 
 GOLDEN = json.loads(
@@ -110,6 +112,27 @@ def test_the_model_knows_the_capital(smol, f32):
         f32.generate(smol.tokenizer.encode("The capital of Ukraine is"), 12).token_ids
     )
     assert text.split()[0].strip(".,") in CAPITALS, text
+
+
+def test_a_chat_answers_and_ends_by_itself(smol, f32):
+    prompt = encode_chat(
+        smol.tokenizer, smol.chat_template, [{"role": "user", "content": "What is the capital of France?"}]
+    )
+    assert prompt.ids.count(smol.tokenizer.bos_id) == 3  # <|im_start|>, which is BOS here, of three turns
+    answer = f32.generate(prompt.ids, 40)
+    assert "Paris" in smol.tokenizer.decode(answer.token_ids)
+    assert answer.finish_reason == "stop"
+
+
+def test_drawn_text_is_the_same_in_other_calls(smol, f32):
+    ids = smol.tokenizer.encode("The heron stands in the shallow water and")
+    drawn = Sampling(temperature=0.9, top_k=50, top_p=0.95, min_p=0.02, repetition_penalty=1.1, seed=5)
+    shown: list[int] = []
+    expected = f32.generate(ids, 24, sampling=drawn, logprobs=True)
+    streamed = f32.generate(ids, 24, sampling=drawn, logprobs=True, on_tokens=shown.extend)
+    assert streamed == expected and tuple(shown) == expected.token_ids
+    scores = f32.score([*ids, *expected.token_ids], len(ids))
+    assert np.abs(scores.nll + np.array(expected.logprobs)).max() < 1e-4
 
 
 def test_the_model_knows_the_capital_in_bf16(smol, bf16):
