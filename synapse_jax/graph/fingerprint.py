@@ -48,7 +48,7 @@ def profile_identity(ir: ModelIR) -> Identity:
     profile = ir.profile
     parts = {
         "ir": ir_text(ir),
-        "rope": canonical_json(profile.rope),
+        "rope": canonical_json(ir.rope_tables),
         "attention": profile.attention,
         "precision": profile.precision,
         "kv_dtype": profile.kv_dtype,
