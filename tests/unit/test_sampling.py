@@ -164,14 +164,14 @@ def test_a_row_is_chosen_alike_beside_any_others():
 
 
 def test_a_draw_is_the_same_from_the_best_and_from_all(monkeypatch):
-    logits = np.random.RandomState(3).normal(0, 3, (20, 2000)).astype(np.float32)
-    given = rows(*(Sampling(temperature=1.5, seed=seed, top_k=15, top_p=0.97) for seed in range(20)))
-    seen, position = np.zeros((20, 2000), bool), np.arange(20)
+    logits = np.random.RandomState(3).normal(0, 3, (8, 500)).astype(np.float32)
+    given = rows(*(Sampling(temperature=1.5, seed=seed, top_k=15, top_p=0.97) for seed in range(8)))
+    seen, position = np.zeros((8, 500), bool), np.arange(8)
     chosen = []
-    for size in (10, 100, 2000):  # of 10 the fifteenth is not one
+    for size in (10, 100, 500):  # of 10 the fifteenth is not one
         monkeypatch.setattr(ops, "BEST", size)
         chosen.append(np.asarray(choose(logits, seen, position, given)).tolist())
-    assert chosen[0] == chosen[1] == chosen[2] and len(set(chosen[0])) > 15
+    assert chosen[0] == chosen[1] == chosen[2] and len(set(chosen[0])) > 5
 
 
 @pytest.fixture(scope="module")
