@@ -46,13 +46,18 @@ def rows(*settings: Sampling) -> SamplerRows:
 
 def filter_logits(logits, given: SamplerRows) -> np.ndarray:
     """Logits that the filters keep, −inf for the rest."""
-    best_BI, _ = ops._best(logits)
-    least_B = ops.threshold(logits, best_BI, given.top_k_B, given.top_p_B, given.min_p_B)
+
+    def threshold(logits, given):
+        best_BI, _ = ops._best(logits)
+        return ops.threshold(logits, best_BI, given.top_k_B, given.top_p_B, given.min_p_B)
+
+    least_B = jax.jit(threshold)(logits, given)
     return np.where(np.asarray(logits) >= np.asarray(least_B)[:, None], np.asarray(logits), -np.inf)
 
 
 def noise_of(seed, position, size) -> np.ndarray:
-    return np.asarray(gumbel_noise(jnp.asarray(seed, jnp.uint32), jnp.int32(position), jnp.arange(size)))
+    noise = jax.jit(gumbel_noise)(jnp.asarray(seed, jnp.uint32), jnp.int32(position), jnp.arange(size))
+    return np.asarray(noise)
 
 
 @pytest.fixture(params=[1024, 20], ids=["sorted", "searched"])
@@ -98,7 +103,7 @@ def test_draws_follow_the_probabilities():
     given = rows(Sampling(temperature=0.8, seed=11))
     many = SamplerRows(*(jnp.repeat(field, draws, axis=0) for field in given))
     shape = (draws, len(logits))
-    chosen = choose(
+    chosen = jax.jit(choose)(
         jnp.broadcast_to(jnp.asarray(logits), shape), jnp.zeros(shape, bool), jnp.arange(draws), many
     )
     weights = np.exp(logits.astype(np.float64) / 0.8)
@@ -170,7 +175,9 @@ def test_a_draw_is_the_same_from_the_best_and_from_all(monkeypatch):
     chosen = []
     for size in (10, 100, 500):  # of 10 the fifteenth is not one
         monkeypatch.setattr(ops, "BEST", size)
-        chosen.append(np.asarray(choose(logits, seen, position, given)).tolist())
+        # Another function each time: what is compiled for one size must not serve the next.
+        drawn = jax.jit(lambda *arguments: choose(*arguments))(logits, seen, position, given)
+        chosen.append(np.asarray(drawn).tolist())
     assert chosen[0] == chosen[1] == chosen[2] and len(set(chosen[0])) > 5
 
 
