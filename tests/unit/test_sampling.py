@@ -46,13 +46,18 @@ def rows(*settings: Sampling) -> SamplerRows:
 
 def filter_logits(logits, given: SamplerRows) -> np.ndarray:
     """Logits that the filters keep, −inf for the rest."""
-    best_BI, _ = ops._best(logits)
-    least_B = ops.threshold(logits, best_BI, given.top_k_B, given.top_p_B, given.min_p_B)
+
+    def threshold(logits, given):
+        best_BI, _ = ops._best(logits)
+        return ops.threshold(logits, best_BI, given.top_k_B, given.top_p_B, given.min_p_B)
+
+    least_B = jax.jit(threshold)(logits, given)
     return np.where(np.asarray(logits) >= np.asarray(least_B)[:, None], np.asarray(logits), -np.inf)
 
 
 def noise_of(seed, position, size) -> np.ndarray:
-    return np.asarray(gumbel_noise(jnp.asarray(seed, jnp.uint32), jnp.int32(position), jnp.arange(size)))
+    noise = jax.jit(gumbel_noise)(jnp.asarray(seed, jnp.uint32), jnp.int32(position), jnp.arange(size))
+    return np.asarray(noise)
 
 
 @pytest.fixture(params=[1024, 20], ids=["sorted", "searched"])
@@ -98,7 +103,7 @@ def test_draws_follow_the_probabilities():
     given = rows(Sampling(temperature=0.8, seed=11))
     many = SamplerRows(*(jnp.repeat(field, draws, axis=0) for field in given))
     shape = (draws, len(logits))
-    chosen = choose(
+    chosen = jax.jit(choose)(
         jnp.broadcast_to(jnp.asarray(logits), shape), jnp.zeros(shape, bool), jnp.arange(draws), many
     )
     weights = np.exp(logits.astype(np.float64) / 0.8)
@@ -164,14 +169,16 @@ def test_a_row_is_chosen_alike_beside_any_others():
 
 
 def test_a_draw_is_the_same_from_the_best_and_from_all(monkeypatch):
-    logits = np.random.RandomState(3).normal(0, 3, (20, 2000)).astype(np.float32)
-    given = rows(*(Sampling(temperature=1.5, seed=seed, top_k=15, top_p=0.97) for seed in range(20)))
-    seen, position = np.zeros((20, 2000), bool), np.arange(20)
+    logits = np.random.RandomState(3).normal(0, 3, (8, 500)).astype(np.float32)
+    given = rows(*(Sampling(temperature=1.5, seed=seed, top_k=15, top_p=0.97) for seed in range(8)))
+    seen, position = np.zeros((8, 500), bool), np.arange(8)
     chosen = []
-    for size in (10, 100, 2000):  # of 10 the fifteenth is not one
+    for size in (10, 100, 500):  # of 10 the fifteenth is not one
         monkeypatch.setattr(ops, "BEST", size)
-        chosen.append(np.asarray(choose(logits, seen, position, given)).tolist())
-    assert chosen[0] == chosen[1] == chosen[2] and len(set(chosen[0])) > 15
+        # Another function each time: what is compiled for one size must not serve the next.
+        drawn = jax.jit(lambda *arguments: choose(*arguments))(logits, seen, position, given)
+        chosen.append(np.asarray(drawn).tolist())
+    assert chosen[0] == chosen[1] == chosen[2] and len(set(chosen[0])) > 5
 
 
 @pytest.fixture(scope="module")
