@@ -110,7 +110,7 @@ def define_model(values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "model",
         "smollm2-135m-instruct",
-        "A .gguf file, or a catalog name that is fetched once.",
+        "A .gguf file, a Hugging Face folder, or a catalog name that is fetched once.",
         flag_values=values,
     )
 

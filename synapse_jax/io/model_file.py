@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import pathlib
-import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from synapse_jax.errors import InputError
 from synapse_jax.io.catalog import resolve_model
-from synapse_jax.io.families import Layout, read_layout, unpair_rows
+from synapse_jax.io.families import Layout
 from synapse_jax.io.fetch import print_line
+from synapse_jax.io.file_digest import Digest, file_sha256, files_sha256
+from synapse_jax.io.folder_files import folder_files
+from synapse_jax.io.folder_model import FolderModel
 from synapse_jax.io.gguf import GgufFile, open_gguf
-from synapse_jax.io.quoting import shown_path
-from synapse_jax.io.tokenizer import Tokenizer, build_tokenizer
+from synapse_jax.io.gguf_model import GgufModel
+from synapse_jax.io.model_source import ModelSource, TensorInfo
+from synapse_jax.io.tokenizer import Tokenizer
 from synapse_jax.spec.model import ModelSpec
 
 if TYPE_CHECKING:
@@ -26,25 +28,36 @@ if TYPE_CHECKING:
 
 
 class ModelFile:
-    """An open model file.
+    """An open model: a GGUF file, or a Hugging Face folder.
 
-    `path`, `name`, `arch`, `gguf` and `sha256` need only the header. Everything
-    else needs a model that can be run, and raises InputError if the file is not
-    one: an unknown architecture, unsupported metadata, or no weights.
+    `path`, `name`, `arch`, `format`, `metadata`, `tensors` and `sha256` need only
+    headers. Spec and weights need a model that can be run, and raise InputError if
+    it is not one: an unknown architecture, unsupported metadata, or no weights.
 
     Attributes:
-      path: the file.
-      gguf: its header; `gguf.metadata` holds the vocabulary.
-      name: `general.name`, or the file's name without suffix.
-      arch: `general.architecture`.
+      path: the file or folder.
+      name: what the model calls itself, or the name of its file or folder.
+      arch: `general.architecture` of a GGUF file, `model_type` of a folder's config.json;
+        None for a folder without one.
+      format: `gguf 3`, or `hugging-face folder`.
+      metadata: GGUF keys, or the fields of config.json.
+      tensors: stored tensors by the format's own names.
     """
 
-    def __init__(self, gguf: GgufFile, digest: _Digest | None = None):
-        self.path: pathlib.Path = gguf.path
-        self.gguf = gguf
+    def __init__(self, source: ModelSource, digest: Digest | None = None):
+        self._source = source
         self._digest = digest
-        self.name: str = gguf.optional_text("general.name") or gguf.path.stem
-        self.arch: str = gguf.require_text("general.architecture")
+        self.path: pathlib.Path = source.path
+        self.name: str = source.name
+        self.arch: str | None = source.arch
+        self.format: str = source.format
+        self.metadata: Mapping[str, Any] = source.metadata
+        self.tensors: Mapping[str, TensorInfo] = source.tensors
+
+    @property
+    def gguf(self) -> GgufFile | None:
+        """The header of a GGUF file; None for a folder."""
+        return self._source.gguf if isinstance(self._source, GgufModel) else None
 
     def __enter__(self) -> ModelFile:
         return self
@@ -53,12 +66,12 @@ class ModelFile:
         self.close()
 
     def close(self) -> None:
-        """Closes the file; arrays that were read stay."""
-        self.gguf.close()
+        """Closes the files; arrays that were read stay."""
+        self._source.close()
 
     @functools.cached_property
     def _layout(self) -> Layout:
-        return read_layout(self.gguf)
+        return self._source.layout()
 
     @property
     def spec(self) -> ModelSpec:
@@ -84,8 +97,7 @@ class ModelFile:
 
     def weight_types(self) -> dict[str, str]:
         """The stored type of each weight, for example `Q4_1`."""
-        tensors = self.gguf.tensors
-        return {name: tensors[source.tensor].type_name for name, source in self._layout.weights.items()}
+        return {name: self.tensors[source.tensor].type_name for name, source in self._layout.weights.items()}
 
     def read_weight(self, name: str) -> np.ndarray:
         """One weight; read one at a time, little more than its float32 size is in memory.
@@ -99,23 +111,17 @@ class ModelFile:
         Raises:
           KeyError: for a name that `weight_names` does not have.
         """
-        source = self._layout.weights[name]
-        array = self.gguf.read(source.tensor)
-        if source.paired_heads:
-            array = unpair_rows(array, source.paired_heads, self.spec.rotary_size)
-        return array
+        return self._source.read(self._layout.weights[name])
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
-        """The file's tokenizer, built at the first use; InputError if the file has none that is supported."""
-        return build_tokenizer(self.gguf.metadata, source=shown_path(self.path))
+        """The model's tokenizer, built at the first use; InputError if it has none that is supported."""
+        return self._source.tokenizer()
 
     @functools.cached_property
     def chat_template(self) -> ChatTemplate:
-        """The file's chat template; InputError if it has none."""
-        from synapse_jax.io.chat import read_chat_template  # commands without chat start faster
-
-        return read_chat_template(self.gguf.metadata, shown_path(self.path))
+        """The model's chat template; InputError if it has none."""
+        return self._source.chat_template()
 
     @property
     def stop_ids(self) -> frozenset[int]:
@@ -123,71 +129,41 @@ class ModelFile:
         return self.tokenizer.stop_ids
 
     def sha256(self) -> str:
-        """SHA-256 of the whole file in hex; reads it once. InputError if it cannot be read."""
+        """SHA-256 in hex; reads the files once. InputError if one cannot be read.
+
+        Of a file, its own. Of a folder, that of a line `NAME SHA256` for each of
+        `folder_files.folder_files`, in the order of the names.
+        """
         if self._digest is None:
-            self._digest = _Digest(self.path)
+            self._digest = Digest(lambda: _sha256(self.path))
         return self._digest.result()
 
 
-class _Digest(threading.Thread):
-    """The digest of a file, computed beside other work: hashing leaves the interpreter free."""
-
-    def __init__(self, path: pathlib.Path):
-        super().__init__(daemon=True)
-        self._path = path
-        self._hex = ""
-        self._error: InputError | None = None
-        self.start()
-
-    def run(self) -> None:
-        """Reads the file."""
-        try:
-            self._hex = file_sha256(self._path)
-        except InputError as error:
-            self._error = error
-
-    def result(self) -> str:
-        """Waits for the digest."""
-        self.join()
-        if self._error is not None:
-            raise self._error
-        return self._hex
-
-
-def file_sha256(path: pathlib.Path) -> str:
-    """SHA-256 of a whole file in hex; InputError if it cannot be read."""
-    digest = hashlib.sha256()
-    # Large pieces: a thread that hashes beside other work waits for the interpreter after each of them.
-    buffer = memoryview(bytearray(1 << 23))
-    try:
-        with open(path, "rb", buffering=0) as file:
-            while count := file.readinto(buffer):
-                digest.update(buffer[:count])
-            return digest.hexdigest()
-    except OSError as error:
-        raise InputError(f"{shown_path(path)}: cannot be read: {error.strerror or error}") from None
+def _sha256(path: pathlib.Path) -> str:
+    return files_sha256(folder_files(path)) if path.is_dir() else file_sha256(path)
 
 
 def open_model_file(path: str | os.PathLike[str], *, weights: bool = True, digest: bool = False) -> ModelFile:
-    """Opens a model file and checks it.
+    """Opens a model and checks it.
 
     Args:
-      path: a GGUF file.
+      path: a GGUF file or a Hugging Face folder.
       weights: whether the file must be a model that can be run. False checks the
         header only, so that a vocabulary or an unknown architecture can be looked at.
-      digest: whether to begin at once, in a thread, to read the file for `sha256`.
+      digest: whether to begin at once, in a thread, to read the files for `sha256`.
 
     Raises:
       InputError: one line that names the file and what is wrong.
     """
-    begun = _Digest(pathlib.Path(path)) if digest else None
-    gguf = open_gguf(path)
+    path = pathlib.Path(path)
+    begun = Digest(lambda: _sha256(path)) if digest else None
+    source: ModelSource = FolderModel(path) if path.is_dir() else GgufModel(open_gguf(path))
     try:
-        model = ModelFile(gguf, begun)
+        model = ModelFile(source, begun)
         if weights:
             model.check_weights()
     except InputError:
-        gguf.close()
+        source.close()
         raise
     return model
 
@@ -203,7 +179,7 @@ def load(
     """Opens a model by catalog name or path; a catalog model is fetched once.
 
     Args:
-      name_or_path: a name of the catalog, or a GGUF file.
+      name_or_path: a name of the catalog, a GGUF file or a Hugging Face folder.
       weights: as in `open_model_file`.
       digest: as in `open_model_file`.
       log: receives progress lines while a model is fetched.
