@@ -45,10 +45,11 @@ def profile_identity(ir: ModelIR) -> Identity:
 
     It holds no shapes of steps and no version, so it keys prefixes, checkpoints and records.
     """
-    profile = ir.profile
+    profile, tables = ir.profile, ir.rope_tables
     parts = {
         "ir": ir_text(ir),
-        "rope": canonical_json(profile.rope),
+        # Sliding layers may have a table of their own.
+        "rope": canonical_json(tables[0] if len(tables) == 1 else tables),
         "attention": profile.attention,
         "precision": profile.precision,
         "kv_dtype": profile.kv_dtype,

@@ -39,7 +39,8 @@ class GgufModel:
 
     def read(self, source: WeightSource) -> np.ndarray:
         """One weight; `layout` has been asked for."""
-        array = self.gguf.read(source.tensor)
+        rows = source.shape[0] if source.stored_rows else None
+        array = self.gguf.read(source.tensor, source.first_row, rows)
         if source.paired_heads:
             array = unpair_rows(array, source.paired_heads, self._rotary_size)
         return array

@@ -7,7 +7,7 @@ without biases; no released model is one, so here they are missing tensors.
 from __future__ import annotations
 
 from synapse_jax.io.families.decoder import decoder_weights, read_decoder_spec
-from synapse_jax.io.families.family import Family, WeightSource
+from synapse_jax.io.families.family import Family
 from synapse_jax.io.gguf import GgufFile
 from synapse_jax.spec.model import ModelSpec
 
@@ -16,8 +16,4 @@ def _read_spec(file: GgufFile, notes: list[str]) -> ModelSpec:
     return read_decoder_spec(file, "qwen2", qkv_bias=True, notes=notes)
 
 
-def _weights(spec: ModelSpec) -> dict[str, WeightSource]:
-    return decoder_weights(spec, paired=False)
-
-
-FAMILY = Family("qwen2", _read_spec, _weights)
+FAMILY = Family("qwen2", _read_spec, decoder_weights)
