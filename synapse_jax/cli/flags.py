@@ -10,6 +10,7 @@ from typing import Any
 from absl import flags
 
 from synapse_jax.errors import InputError
+from synapse_jax.spec.rope_scaling import parse_rope_scaling
 from synapse_jax.spec.runtime import RuntimeProfile
 from synapse_jax.spec.sampling import Sampling
 
@@ -125,6 +126,12 @@ def define_runtime(values: flags.FlagValues, *, context: int | None) -> None:
         lower_bound=1,
         flag_values=values,
     )
+    flags.DEFINE_string(
+        "rope_scaling",
+        None,
+        "none, linear:F, or yarn:F:ORIGINAL[:key=value…]; by default what the file declares.",
+        flag_values=values,
+    )
     flags.DEFINE_enum(
         "precision", "f32", ["f32", "bf16"], "Type of weights and matmul inputs.", flag_values=values
     )
@@ -208,7 +215,11 @@ def define_tokens(values: flags.FlagValues) -> None:
 def profile_from(values: flags.FlagValues) -> RuntimeProfile:
     """The runtime profile that the flags of `define_runtime` ask for."""
     return RuntimeProfile(
-        context=values.context, precision=values.precision, page_size=values.page_size, device=values.device
+        context=values.context,
+        rope=None if values.rope_scaling is None else parse_rope_scaling(values.rope_scaling),
+        precision=values.precision,
+        page_size=values.page_size,
+        device=values.device,
     )
 
 
