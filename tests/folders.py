@@ -135,6 +135,7 @@ def folder_config(tiny: Tiny, *, old: bool = False) -> Fields:
         "torch_dtype": "float32",
         "transformers_version": "5.0.0",
         "use_cache": True,
+        "pad_token_id": None,
     }
     if family == "llama":
         config["attention_bias"] = tiny.biased
