@@ -67,7 +67,7 @@ class Config:
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise self.fail(field, f"is {quote(value)}, not a positive integer")
         if value >= 1 << 31:
-            raise self.fail(field, f"is {_short(value)}, at most {(1 << 31) - 1} is allowed")
+            raise self.fail(field, f"is {_short(value)}: at most {(1 << 31) - 1} is allowed")
         return value
 
     def number(self, field: str, default: float | None = None) -> float:

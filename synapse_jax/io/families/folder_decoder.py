@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from synapse_jax.errors import InputError
 from synapse_jax.io.families import rope_fields
 from synapse_jax.io.families.decoder import decoder_weights
@@ -111,7 +113,8 @@ def read_spec(
             rotary_size=rotation.rotary_size,
             vocab_size=config.positive("vocab_size"),
             trained_context=config.positive("max_position_embeddings"),
-            norm_epsilon=config.number("rms_norm_eps"),
+            # Norms add it in float32, and GGUF files store it so: equal models have equal specs.
+            norm_epsilon=float(np.float32(config.number("rms_norm_eps"))),
             rope_base=rotation.base,
             rope_scaling=rotation.scaling,
             tied_output=config.flag("tie_word_embeddings", tied),
