@@ -35,7 +35,7 @@ _HF_NAMES = {
     "final_norm": "norm.weight",
 }
 # Gemma 3 has two norms around the FFN, and gives attention's second one the name of others' FFN norm.
-_GEMMA_NAMES = _HF_NAMES | {
+GEMMA_NAMES = _HF_NAMES | {
     "attn_post_norm": "post_attention_layernorm.weight",
     "ffn_norm": "pre_feedforward_layernorm.weight",
     "ffn_post_norm": "post_feedforward_layernorm.weight",
@@ -189,7 +189,7 @@ def _transformers_weights(tiny: Tiny) -> dict[str, np.ndarray]:
     if transformers_class(tiny) == "Phi3ForCausalLM":
         weights = fused_weights(weights)
     is_gemma = tiny.arch == "gemma3"
-    names = _GEMMA_NAMES if is_gemma else _HF_NAMES
+    names = GEMMA_NAMES if is_gemma else _HF_NAMES
     named = {}
     for name, array in weights.items():
         prefix, _, last = name.rpartition(".")

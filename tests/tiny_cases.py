@@ -52,24 +52,31 @@ CASES: dict[str, Tiny] = {
         "qwen2", context=64, layers=3, kv_heads=4, tied=False, rope_base=1e6, norm_epsilon=1e-6, seed=89
     ),
     # ---- scaling, for each family
-    "llama-linear": Tiny(context=64, rope=LINEAR),
-    "llama-yarn": Tiny(context=64, rope=YARN),
+    "llama-linear": Tiny(context=64, rope=LINEAR, gain=3.0, seed=49),
+    "llama-yarn": Tiny(context=64, rope=YARN, gain=3.0, seed=10),
     # The same scaling in a file that declares the extended window, over 256 tokens.
-    "llama-yarn-256": Tiny(context=256, rope=YARN, gain=2.0),
+    "llama-yarn-256": Tiny(context=256, rope=YARN, gain=1.5, seed=48),
     # 1.3 times the magnitude that YaRN has by itself.
     "llama-yarn-attn-factor": Tiny(
-        context=256, rope=TinyRope("yarn", 4.0, 64, attention_factor=1.3 * (1 + 0.1 * math.log(4.0)))
+        context=256,
+        rope=TinyRope("yarn", 4.0, 64, attention_factor=1.3 * (1 + 0.1 * math.log(4.0))),
+        gain=3.0,
+        seed=73,
     ),
-    "llama-yarn-mscale": Tiny(context=64, rope=TinyRope("yarn", 4.0, 64, mscale=2.0, mscale_all_dim=0.5)),
-    "llama-yarn-betas": Tiny(context=64, rope=TinyRope("yarn", 4.0, 64, beta_fast=8.0, beta_slow=2.0)),
-    "llama-llama3": Tiny(context=64, rope=LLAMA3),
-    "llama-longrope": Tiny(context=128, rope=LONGROPE),
-    "mistral-window": Tiny(context=64, window=12),
-    "mistral-window-yarn": Tiny(context=64, window=12, rope=YARN),
-    "qwen2-linear": Tiny("qwen2", context=64, rope_base=1e6, norm_epsilon=1e-6, rope=LINEAR),
-    "qwen2-yarn": Tiny("qwen2", context=64, rope_base=1e6, norm_epsilon=1e-6, rope=YARN),
-    "qwen2-llama3": Tiny("qwen2", context=64, rope_base=1e6, norm_epsilon=1e-6, rope=LLAMA3),
-    "qwen2-longrope": Tiny("qwen2", context=128, rope_base=1e6, norm_epsilon=1e-6, rope=LONGROPE),
+    "llama-yarn-mscale": Tiny(
+        context=64, rope=TinyRope("yarn", 4.0, 64, mscale=2.0, mscale_all_dim=0.5), gain=3.0, seed=47
+    ),
+    "llama-yarn-betas": Tiny(
+        context=64, rope=TinyRope("yarn", 4.0, 64, beta_fast=8.0, beta_slow=2.0), gain=3.0, seed=56
+    ),
+    "llama-llama3": Tiny(context=64, rope=LLAMA3, gain=3.0, seed=16),
+    "llama-longrope": Tiny(context=128, rope=LONGROPE, gain=3.0, seed=69),
+    "mistral-window": Tiny(context=64, window=12, gain=3.0, seed=22),
+    "mistral-window-yarn": Tiny(context=64, window=12, rope=YARN, gain=3.0, seed=16),
+    "qwen2-linear": Tiny("qwen2", context=64, rope_base=1e6, norm_epsilon=1e-6, rope=LINEAR, seed=76),
+    "qwen2-yarn": Tiny("qwen2", context=64, rope_base=1e6, norm_epsilon=1e-6, rope=YARN, seed=48),
+    "qwen2-llama3": Tiny("qwen2", context=64, rope_base=1e6, norm_epsilon=1e-6, rope=LLAMA3, seed=8),
+    "qwen2-longrope": Tiny("qwen2", context=128, rope_base=1e6, norm_epsilon=1e-6, rope=LONGROPE, seed=21),
     # ---- qwen3: heads of 32, not of 64 / 4
     "qwen3-tied": _tiny(_QWEN3),
     "qwen3-untied": _tiny(_QWEN3, tied=False),
@@ -87,12 +94,18 @@ CASES: dict[str, Tiny] = {
     "gemma3-llama3": _tiny(_GEMMA3, rope=LLAMA3),
     "gemma3-longrope": _tiny(_GEMMA3, context=128, rope=LONGROPE),
     # ---- phi3: default and longrope are all it has
-    "phi3": _tiny(_PHI3),
-    "phi3-window-partial-rotary": _tiny(_PHI3, width=192, head_size=48, rotary_size=32, window=12),
-    "phi3-longrope": _tiny(_PHI3, context=128, rope=LONGROPE),
+    "phi3": _tiny(_PHI3, gain=3.0, seed=30),
+    "phi3-window-partial-rotary": _tiny(
+        _PHI3, width=192, head_size=48, rotary_size=32, window=12, gain=3.0, seed=56
+    ),
+    "phi3-longrope": _tiny(_PHI3, context=128, rope=LONGROPE, gain=3.0, seed=89),
     # The whole context fits the original window: the short divisors.
     "phi3-longrope-short": _tiny(
-        _PHI3, context=1024, rope=TinyRope("longrope", original=256, short=_SHORT, long=_LONG)
+        _PHI3,
+        context=1024,
+        rope=TinyRope("longrope", original=256, short=_SHORT, long=_LONG),
+        gain=3.0,
+        seed=3,
     ),
 }
 
