@@ -2,10 +2,11 @@
 
     python tools/update_parity_golden.py --llama-cpp FOLDER [--keep FOLDER] [--threads N]
 
-FOLDER holds built llama-perplexity, llama-quantize and llama-tokenize. The model's weights are
-dequantized to an F32 file first: llama.cpp's own quantized paths quantize activations. The runs are those
+FOLDER holds built llama-perplexity, llama-quantize and llama-tokenize. The models' weights are
+dequantized to F32 files first: llama.cpp's own quantized paths quantize activations. The runs are those
 of tools/parity_runs.py. --keep keeps the programs' raw output, and a second run takes what is there
-instead of computing it again. The per-position figures come through the binding (package llama-cpp-python, extra `control`).
+instead of computing it again. The per-position figures come through the binding (package
+llama-cpp-python, extra `control`).
 """
 
 from __future__ import annotations
