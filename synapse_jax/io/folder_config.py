@@ -58,16 +58,16 @@ class Config:
             raise self.fail(field, "is missing" if field not in self._values else "is null")
         return value
 
-    def positive(self, field: str, default: int | None = None) -> int:
-        """A positive integer; InputError for another value, and for none without a default."""
+    def positive(self, field: str, default: int | None = None, limit: int = (1 << 31) - 1) -> int:
+        """A positive integer up to a limit; InputError for another value, and for none without a default."""
         if default is not None and not self.has(field):
             self.get(field)
             return default
         value = self.require(field)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise self.fail(field, f"is {quote(value)}, not a positive integer")
-        if value >= 1 << 31:
-            raise self.fail(field, f"is {_short(value)}: at most {(1 << 31) - 1} is allowed")
+        if value > limit:
+            raise self.fail(field, f"is {_short(value)}, at most {limit} is allowed")
         return value
 
     def number(self, field: str, default: float | None = None) -> float:

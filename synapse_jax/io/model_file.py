@@ -41,7 +41,6 @@ class ModelFile:
         None for a folder without one.
       format: `gguf 3`, or `hugging-face folder`.
       metadata: GGUF keys, or the fields of config.json.
-      tensors: stored tensors by the format's own names.
     """
 
     def __init__(self, source: ModelSource, digest: Digest | None = None):
@@ -52,7 +51,11 @@ class ModelFile:
         self.arch: str | None = source.arch
         self.format: str = source.format
         self.metadata: Mapping[str, Any] = source.metadata
-        self.tensors: Mapping[str, TensorInfo] = source.tensors
+
+    @property
+    def tensors(self) -> Mapping[str, TensorInfo]:
+        """Stored tensors by the format's own names; none where a folder's weights cannot be opened."""
+        return self._source.tensors
 
     @property
     def gguf(self) -> GgufFile | None:

@@ -69,8 +69,10 @@ LLAMA: dict[str, tuple[Callable[[dict, dict], None], str]] = {
     "true heads": (fields(num_attention_heads=True), "num_attention_heads: is True"),
     "1e400 layers": (fields(num_hidden_layers=10**400), "num_hidden_layers: is of 1329 bits"),
     "a million layers": (
-        fields(num_hidden_layers=10**6), "num_hidden_layers: is 1000000, but there are only",
+        fields(num_hidden_layers=10**6), "num_hidden_layers: is 1000000, at most 65536",
     ),
+    "a thousand layers": (fields(num_hidden_layers=1000), "is 1000, but there are only 20 tensors"),
+    "heads of 2^30": (fields(head_dim=1 << 30), "head_dim: is 1073741824, at most 65536"),
     "more layers": (
         fields(num_hidden_layers=3), "tensor 'model.layers.2.input_layernorm.weight': is missing",
     ),

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from synapse_jax.errors import InputError
 from synapse_jax.io.model_file import ModelFile, open_model_file
 from synapse_jax.spec.rope import rope_profile
 from tests.folders import folder_tensors, write_folder
@@ -237,3 +238,75 @@ def test_early_names_of_phi3_s_scaling(tmp_path, name):
     model = opened(tmp_path, tiny, lambda config, _: config["rope_parameters"].update(rope_type=name))
     assert model.spec.rope_scaling.type == "longrope"
     assert model.spec.rope_scaling == opened(tmp_path, tiny).spec.rope_scaling
+
+
+# ---- any value in any field
+
+ODD = (
+    None, True, 0, -1, 1, 3, 2**31, 10**400, 1e-300, 1e308, float("nan"), "", "silu", "\ud800\n", [], [1],
+    [None] * 2, {},
+)  # fmt: skip
+    None,
+    True,
+    0,
+    -1,
+    1,
+    3,
+    2**31,
+    10**400,
+    1e-300,
+    1e308,
+    float("nan"),
+    "",
+    "silu",
+    "\ud800\n",
+    [],
+    [1],
+    [None] * 2,
+    {},
+)
+"""Values of every kind, some of which a field may have."""
+
+
+def _places(config: dict, path: tuple = ()) -> list[tuple]:
+    """Every field, those of objects in it too."""
+    found = []
+    for name, value in config.items():
+        found.append((*path, name))
+        if isinstance(value, dict):
+            found += _places(value, (*path, name))
+    return found
+
+
+@pytest.mark.parametrize(
+    "tiny",
+    [
+        Tiny(rope=TinyRope("yarn", 4.0, 64)),
+        Tiny(rope=TinyRope("llama3", 8.0, 64), context=512),
+        Tiny("qwen2", window=8),
+        Tiny("qwen3"),
+        Tiny("gemma3", window=8, rope=TinyRope("linear", 2.0)),
+        Tiny("phi3", tied=False, context=64, rope=TinyRope("longrope", original=32, short=(1.0,) * 16, long=(2.0,) * 16)),
+    ],
+    ids=lambda tiny: tiny.arch,
+)  # fmt: skip
+@pytest.mark.parametrize("old", [False, True])
+def test_any_value_in_any_field_is_taken_or_refused_in_one_line(tmp_path, tiny, old):
+    write_folder(tmp_path, tiny, old=old)
+    path = tmp_path / "config.json"
+    text, taken, refused = path.read_text(), 0, 0
+    for place in _places(json.loads(text)):
+        for value in ODD:
+            config = json.loads(text)
+            inner = config
+            for name in place[:-1]:
+                inner = inner[name]
+            inner[place[-1]] = value
+            path.write_text(json.dumps(config))
+            try:
+                open_model_file(tmp_path).close()
+                taken += 1
+            except InputError as error:
+                assert str(error).startswith(f"{tmp_path}/") and "\n" not in str(error), (place, value)
+                refused += 1
+    assert taken > 50 and refused > 100

@@ -36,6 +36,8 @@ NAMES = {
     "down": "mlp.down_proj.weight",
 }
 """Canonical parts of a layer to their names under `model.layers.{i}.`."""
+MOST = 1 << 16
+"""Layers, and dimensions of a head, that a config may have: each costs work before weights are looked at."""
 HEAD, EMBED = "lm_head.weight", "model.embed_tokens.weight"
 _WHOLE = {"embed": EMBED, "final_norm": "model.norm.weight", "head": HEAD}
 
@@ -87,7 +89,7 @@ def read_spec(
     heads, width = config.positive("num_attention_heads"), config.positive("hidden_size")
     if head_size is None:
         head_size = _head_size(config, width, heads)
-    layers = config.positive("num_hidden_layers")
+    layers = config.positive("num_hidden_layers", limit=MOST)
     name = config.text(activation_field)
     if name is None:
         notes.append(f"{activation_field} is missing: {activations[0]} is used")
@@ -159,10 +161,12 @@ def folder_weights(
 
 def _head_size(config: Config, width: int, heads: int) -> int:
     if config.has("head_dim"):
-        return config.positive("head_dim")
+        return config.positive("head_dim", limit=MOST)
     if width % heads:
         raise config.fail("head_dim", f"is missing, and {heads} heads do not divide hidden_size {width}")
     config.skip("head_dim")
+    if width // heads > MOST:
+        raise config.fail("hidden_size", f"is {width}: {heads} heads of more than {MOST} dimensions")
     return width // heads
 
 

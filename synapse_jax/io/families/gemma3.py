@@ -14,7 +14,7 @@ from typing import Any
 from synapse_jax.io.families import windows
 from synapse_jax.io.families.decoder import amended, decoder_weights, read_decoder_spec
 from synapse_jax.io.families.family import Family, WeightSource
-from synapse_jax.io.families.folder_decoder import NAMES, FolderFamily, folder_weights, read_spec
+from synapse_jax.io.families.folder_decoder import MOST, NAMES, FolderFamily, folder_weights, read_spec
 from synapse_jax.io.families.folder_windows import periodic_layers
 from synapse_jax.io.families.rope_fields import FULL, SLIDING, RopeFields, read_base, read_rope, rope_sections
 from synapse_jax.io.folder_config import Config
@@ -96,7 +96,7 @@ def _read_config(config: Config, notes: list[str]) -> ModelSpec:
 
     # Configs of the first releases name the plain gelu beside the one that counts.
     config.skip("hidden_act")
-    head_size = config.positive("head_dim")
+    head_size = config.positive("head_dim", limit=MOST)
     scalar = config.number("query_pre_attn_scalar")
     if scalar <= 0:
         raise config.fail("query_pre_attn_scalar", f"is {scalar}, not above 0")
