@@ -1,4 +1,4 @@
-"""The forward pass of a TINY model written out in float64 numpy: no cache, no blocks, no rounding to see."""
+"""The forward pass of a TINY model written out in numpy: no cache, no blocks, and in float64 no rounding."""
 
 from __future__ import annotations
 
@@ -10,37 +10,72 @@ from tests.tiny import Tiny, tiny_weights
 
 
 def float64_logits(tiny: Tiny, ids: Sequence[int]) -> np.ndarray:
-    """Logits at every position, float64 [T, V]. Letters as in STYLE; R is half the rotary size."""
-    weights = {name: array.astype(np.float64) for name, array in tiny_weights(tiny).items()}
-    T, H, R = len(ids), tiny.head_size, tiny.rotary // 2
-    angle_T1R = np.arange(T)[:, None, None] * tiny.rope_base ** (-np.arange(R) / R)
-    hidden_TT = np.triu(np.full((T, T), -np.inf), 1)
+    """Logits at every position, float64 [T, V]."""
+    return forward(tiny, {name: array.astype(np.float64) for name, array in tiny_weights(tiny).items()}, ids)
 
-    def norm(x_TD: np.ndarray, weight: str) -> np.ndarray:
-        mean = np.mean(x_TD**2, -1, keepdims=True)
-        return x_TD / np.sqrt(mean + tiny.norm_epsilon) * weights[weight]
+
+def forward(tiny: Tiny, weights: dict[str, np.ndarray], ids: Sequence[int]) -> np.ndarray:
+    """Logits at every position in the weights' own type, [T, V]. Letters as in STYLE."""
+    T, H = len(ids), tiny.head_size
+    is_gemma = tiny.arch == "gemma3"
+    # Rows are queries at p1, columns keys at p0.
+    p1_T1, p0_1T = np.arange(T)[:, None], np.arange(T)[None, :]
+    scale = tiny.query_scale or H**-0.5
+
+    def norm(x: np.ndarray, weight: str) -> np.ndarray:
+        mean = np.mean(x**2, -1, keepdims=True)
+        return x / np.sqrt(mean + tiny.norm_epsilon) * weights[weight]
 
     def heads(h_TD: np.ndarray, layer: str, part: str) -> np.ndarray:
-        y = h_TD @ weights[layer + part].T + weights.get(f"{layer}{part}_bias", 0.0)
-        y_TNH = y.reshape(T, -1, H)
+        y_TO = h_TD @ weights[layer + part].T
+        if tiny.biased:
+            y_TO = y_TO + weights[f"{layer}{part}_bias"]
+        y_TNH = y_TO.reshape(T, -1, H)
+        if part != "v" and tiny.has_qk_norm and tiny.qk_norm:
+            y_TNH = norm(y_TNH, f"{layer}{part}_norm")
         return np.repeat(y_TNH, tiny.query_heads // y_TNH.shape[1], axis=1)
 
-    def rotate(y_TNH: np.ndarray) -> np.ndarray:
-        a, b, rest = np.split(y_TNH, (R, 2 * R), -1)
-        cos, sin = np.cos(angle_T1R), np.sin(angle_T1R)
-        return np.concatenate([a * cos - b * sin, b * cos + a * sin, rest], -1)
+    def post_norm(x_TD: np.ndarray, weight: str) -> np.ndarray:
+        return norm(x_TD, weight) if is_gemma and tiny.post_norms else x_TD
+
+    def gate(g_TF: np.ndarray) -> np.ndarray:
+        if is_gemma and tiny.gelu:
+            return 0.5 * g_TF * (1 + np.tanh((2 / np.pi) ** 0.5 * (g_TF + 0.044715 * g_TF**3)))
+        return g_TF / (1 + np.exp(-g_TF))
 
     x_TD = weights["embed"][list(ids)]
-    for i in range(tiny.layers):
+    if is_gemma and tiny.embed_scaled:
+        x_TD = x_TD * tiny.D**0.5
+    for i, slides in enumerate(tiny.window_layers):
         layer = f"layers.{i}."
         h_TD = norm(x_TD, layer + "attn_norm")
         q, k, v = (heads(h_TD, layer, part) for part in "qkv")
-        score_NTT = np.einsum("tnh,snh->nts", rotate(q), rotate(k)) / H**0.5 + hidden_TT
+        cos, sin = (turn.astype(x_TD.dtype) for turn in _cos_and_sin(tiny, T, slides and is_gemma))
+        score_NTT = np.einsum("tnh,snh->nts", _rotate(q, cos, sin), _rotate(k, cos, sin)) * scale
+        hidden_TT = (p0_1T > p1_T1) | (slides & (p1_T1 - p0_1T >= tiny.window))
+        score_NTT = np.where(hidden_TT, -np.inf, score_NTT)
         p_NTT = np.exp(score_NTT - score_NTT.max(-1, keepdims=True))
         p_NTT /= p_NTT.sum(-1, keepdims=True)
-        x_TD = x_TD + np.einsum("nts,snh->tnh", p_NTT, v).reshape(T, -1) @ weights[layer + "o"].T
+        a_TD = np.einsum("nts,snh->tnh", p_NTT, v).reshape(T, -1) @ weights[layer + "o"].T
+        x_TD = x_TD + post_norm(a_TD, layer + "attn_post_norm")
         h_TD = norm(x_TD, layer + "ffn_norm")
-        gate_TF = h_TD @ weights[layer + "gate"].T
-        m_TF = gate_TF / (1 + np.exp(-gate_TF)) * (h_TD @ weights[layer + "up"].T)
-        x_TD = x_TD + m_TF @ weights[layer + "down"].T
+        m_TF = gate(h_TD @ weights[layer + "gate"].T) * (h_TD @ weights[layer + "up"].T)
+        x_TD = x_TD + post_norm(m_TF @ weights[layer + "down"].T, layer + "ffn_post_norm")
     return norm(x_TD, "final_norm") @ weights["embed" if tiny.tied else "head"].T
+
+
+def _cos_and_sin(tiny: Tiny, T: int, local: bool) -> tuple[np.ndarray, np.ndarray]:
+    """[T, 1, R] each, float64; local layers of gemma3 have a base of their own and no scaling."""
+    base = tiny.local_rope_base if local else tiny.rope_base
+    frequencies, magnitude = base ** (-np.arange(0, tiny.rotary, 2) / tiny.rotary), 1.0
+    if tiny.rope and not local:
+        frequencies = tiny.rope.frequencies(base, tiny.rotary, T)
+        magnitude = tiny.rope.magnitude(tiny.context)
+    angle = np.arange(T)[:, None, None] * frequencies
+    return magnitude * np.cos(angle), magnitude * np.sin(angle)
+
+
+def _rotate(y_TNH: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
+    R = cos.shape[-1]
+    a, b, rest = np.split(y_TNH, (R, 2 * R), -1)
+    return np.concatenate([a * cos - b * sin, b * cos + a * sin, rest], -1)

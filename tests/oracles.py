@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.tiny import Tiny, tiny_weights, write_tiny
+from tests.tiny import Tiny, fused_weights, tiny_weights, write_tiny
+from tests.tiny_rope import TinyRope
 
 _HF_NAMES = {
     "attn_norm": "input_layernorm.weight",
@@ -26,10 +27,25 @@ _HF_NAMES = {
     "gate": "mlp.gate_proj.weight",
     "up": "mlp.up_proj.weight",
     "down": "mlp.down_proj.weight",
+    "q_norm": "self_attn.q_norm.weight",
+    "k_norm": "self_attn.k_norm.weight",
     "qkv": "self_attn.qkv_proj.weight",
     "gate_up": "mlp.gate_up_proj.weight",
     "embed": "embed_tokens.weight",
     "final_norm": "norm.weight",
+}
+# Gemma 3 has two norms around the FFN, and gives attention's second one the name of others' FFN norm.
+GEMMA_NAMES = _HF_NAMES | {
+    "attn_post_norm": "post_attention_layernorm.weight",
+    "ffn_norm": "pre_feedforward_layernorm.weight",
+    "ffn_post_norm": "post_feedforward_layernorm.weight",
+}
+_CLASSES = {
+    "llama": "LlamaForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "gemma3": "Gemma3ForCausalLM",
+    "phi3": "Phi3ForCausalLM",
 }
 
 
@@ -37,11 +53,13 @@ def transformers_class(tiny: Tiny) -> str:
     """The class that computes this model.
 
     transformers' Llama rotates whole heads only. Phi3 is the same network with rotary
-    sizes, its projections stacked.
+    sizes, its projections stacked; Mistral is the same with a window.
     """
     if tiny.rotary != tiny.head_size:
         return "Phi3ForCausalLM"
-    return {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}[tiny.arch]
+    if tiny.arch == "llama" and tiny.window:
+        return "MistralForCausalLM"
+    return _CLASSES[tiny.arch]
 
 
 def transformers_model(tiny: Tiny) -> Any:
@@ -90,7 +108,18 @@ def llama_cpp_logits(path: Path, ids: Sequence[int]) -> np.ndarray:
 
 
 def llama_cpp_takes(tiny: Tiny) -> bool:
-    """Whether llama.cpp computes this model, if need be as phi3: that one has heads that span the width."""
+    """Whether llama.cpp computes this model, if need be as phi3: that one has heads that span the width.
+
+    It has windows for gemma3 only, llama3's divisors for llama only, longrope's for llama and phi3, and reads
+    none of the yarn_ keys.
+    """
+    if tiny.window and tiny.arch != "gemma3":
+        return False
+    rope = tiny.rope or TinyRope("none")
+    if any("yarn_" in key for key in rope.metadata(tiny.arch, tiny.context)):
+        return False
+    if tiny.arch not in {"llama3": ("llama",), "longrope": ("llama", "phi3")}.get(rope.type, (tiny.arch,)):
+        return False
     return tiny.rotary == tiny.head_size or tiny.query_heads * tiny.head_size == tiny.D
 
 
@@ -101,28 +130,39 @@ def write_phi3(path: Path, tiny: Tiny) -> None:
         for key in [key for key in metadata if key.startswith("llama.")]:
             metadata["phi3." + key.removeprefix("llama.")] = metadata.pop(key)
         metadata["general.architecture"] = "phi3"
-        weights = tiny_weights(tiny)
+        weights = fused_weights(tiny_weights(tiny))
         for i in range(tiny.layers):
             for part in ("attn_q", "attn_k", "attn_v", "ffn_gate"):
                 del tensors[f"blk.{i}.{part}.weight"]
             # phi3 rotates half-split heads: the canonical order.
-            tensors[f"blk.{i}.attn_qkv.weight"] = _stacked(weights, i, "q", "k", "v")
-            tensors[f"blk.{i}.ffn_up.weight"] = _stacked(weights, i, "gate", "up")
+            tensors[f"blk.{i}.attn_qkv.weight"] = weights[f"layers.{i}.qkv"]
+            tensors[f"blk.{i}.ffn_up.weight"] = weights[f"layers.{i}.gate_up"]
 
     write_tiny(path, **vars(tiny), mutate=rename)
 
 
-def _stacked(weights: dict[str, np.ndarray], layer: int, *parts: str) -> np.ndarray:
-    return np.concatenate([weights[f"layers.{layer}.{part}"] for part in parts])
-
-
 def _transformers_config(tiny: Tiny, config_class: Any) -> Any:
-    rope: dict[str, Any] = {"rope_type": "default", "rope_theta": tiny.rope_base}
-    sizes: dict[str, Any] = {}
-    if config_class.__name__ == "Phi3Config":
+    scaled = tiny.rope.parameters() if tiny.rope else {"rope_type": "default"}
+    rope: dict[str, Any] = {**scaled, "rope_theta": tiny.rope_base}
+    name = config_class.__name__
+    sizes: dict[str, Any] = {"hidden_act": "silu"}
+    if name == "Phi3Config":
         rope["partial_rotary_factor"] = tiny.rotary / tiny.head_size
-    if config_class.__name__ == "LlamaConfig":
+        sizes["original_max_position_embeddings"] = (tiny.rope and tiny.rope.original) or tiny.context
+    if name == "LlamaConfig":
         sizes["attention_bias"] = tiny.biased
+    if name in ("Phi3Config", "MistralConfig"):
+        sizes["sliding_window"] = tiny.window or None
+    if name == "Gemma3TextConfig":
+        local = {"rope_type": "default", "rope_theta": tiny.local_rope_base}
+        rope = {"full_attention": rope, "sliding_attention": local}
+        kinds = ["sliding_attention" if slides else "full_attention" for slides in tiny.window_layers]
+        sizes = {
+            "hidden_activation": "gelu_pytorch_tanh",
+            "query_pre_attn_scalar": tiny.head_size,
+            "sliding_window": tiny.window,
+            "layer_types": kinds,
+        }
     config = config_class(
         vocab_size=tiny.vocab,
         hidden_size=tiny.D,
@@ -135,7 +175,6 @@ def _transformers_config(tiny: Tiny, config_class: Any) -> Any:
         rms_norm_eps=tiny.norm_epsilon,
         rope_parameters=rope,
         tie_word_embeddings=tiny.tied,
-        hidden_act="silu",
         bos_token_id=None,
         eos_token_id=None,
         pad_token_id=None,
@@ -147,20 +186,20 @@ def _transformers_config(tiny: Tiny, config_class: Any) -> Any:
 
 def _transformers_weights(tiny: Tiny) -> dict[str, np.ndarray]:
     weights = tiny_weights(tiny)
-    for i in range(tiny.layers):
-        prefix = f"layers.{i}."
-        if transformers_class(tiny) == "Phi3ForCausalLM":
-            weights[prefix + "qkv"] = _stacked(weights, i, "q", "k", "v")
-            weights[prefix + "gate_up"] = _stacked(weights, i, "gate", "up")
-            for part in ("q", "k", "v", "gate", "up"):
-                del weights[prefix + part]
+    if transformers_class(tiny) == "Phi3ForCausalLM":
+        weights = fused_weights(weights)
+    is_gemma = tiny.arch == "gemma3"
+    names = GEMMA_NAMES if is_gemma else _HF_NAMES
     named = {}
     for name, array in weights.items():
         prefix, _, last = name.rpartition(".")
+        if is_gemma and last.endswith("norm"):
+            # Its code adds the 1 that GGUF files hold already.
+            array = array - 1
         if last == "head":
             named["lm_head.weight"] = array
         else:
-            named[".".join(filter(None, ("model", prefix, _HF_NAMES[last])))] = array
+            named[".".join(filter(None, ("model", prefix, names[last])))] = array
     # Llama's attention_bias also adds one to the output projection; these models have none.
     if tiny.arch == "llama" and tiny.biased:
         for i in range(tiny.layers):

@@ -14,6 +14,8 @@ from typing import Any
 import gguf
 import numpy as np
 
+from tests.tiny_rope import TinyRope
+
 Metadata = dict[str, Any]
 Tensors = dict[str, Any]
 
@@ -28,7 +30,7 @@ class Tiny:
     arch: str = "llama"
     layers: int = 2
     width: int | None = None
-    """D; by default 64, and 128 for qwen2, whose heads span the width in llama.cpp."""
+    """D; by default 64, and 128 for qwen2 and phi3, whose heads span the width in llama.cpp."""
     query_heads: int = 4
     kv_heads: int = 2
     head_size: int = 32
@@ -42,12 +44,42 @@ class Tiny:
     tied: bool = True
     qkv_bias: bool | None = None
     """By default only for qwen2."""
+    rope: TinyRope | None = None
+    """RoPE scaling; gemma3's sliding layers have none."""
+    window: int = 0
+    """Keys that a sliding layer sees; for other families than gemma3 every layer slides."""
+    period: int = 6
+    """gemma3: the last of so many layers sees all keys."""
+    local_rope_base: float = 10000.0
+    """gemma3: base of sliding layers."""
+    gain: float = 4.0
+    """Size of query and key weights beside the usual: how peaked attention is where heads are not normed."""
     seed: int = 0
+    # What the float64 evaluation can switch off to show that it counts; files always follow the family.
+    qk_norm: bool = True
+    post_norms: bool = True
+    gelu: bool = True
+    embed_scaled: bool = True
+    query_scale: float | None = None
 
     @property
     def D(self) -> int:
         """Width in force."""
-        return self.width or (128 if self.arch == "qwen2" else 64)
+        return self.width or (128 if self.arch in ("qwen2", "phi3") else 64)
+
+    @property
+    def has_qk_norm(self) -> bool:
+        """Whether the family norms the heads of queries and keys."""
+        return self.arch in ("qwen3", "gemma3")
+
+    @property
+    def window_layers(self) -> tuple[bool, ...]:
+        """Which layers slide; none if there is no window."""
+        periodic = self.arch == "gemma3"
+        return tuple(
+            self.window > 0 and not (periodic and i % self.period == self.period - 1)
+            for i in range(self.layers)
+        )
 
     @property
     def rotary(self) -> int:
@@ -76,25 +108,32 @@ def tiny_weights(tiny: Tiny) -> dict[str, np.ndarray]:
     def linear(rows: int, columns: int, gain: float = 1.0) -> np.ndarray:
         return normal(rows, columns, scale=gain / columns**0.5)
 
-    def norm() -> np.ndarray:
-        return 1 + normal(D, scale=0.1)
+    def norm(size: int = D, mean: float = 1.0) -> np.ndarray:
+        return mean * (1 + normal(size, scale=0.1))
 
     weights = {"embed": linear(V, D, 2.0)}
     for i in range(tiny.layers):
         prefix = f"layers.{i}."
         weights[prefix + "attn_norm"] = norm()
-        weights[prefix + "q"] = linear(q_rows, D, 4.0)
-        weights[prefix + "k"] = linear(k_rows, D, 4.0)
+        weights[prefix + "q"] = linear(q_rows, D, tiny.gain)
+        weights[prefix + "k"] = linear(k_rows, D, tiny.gain)
         weights[prefix + "v"] = linear(k_rows, D)
         weights[prefix + "o"] = linear(D, q_rows)
         if tiny.biased:
             weights[prefix + "q_bias"] = normal(q_rows, scale=1.0)
             weights[prefix + "k_bias"] = normal(k_rows, scale=1.0)
             weights[prefix + "v_bias"] = normal(k_rows, scale=1.0)
+        if tiny.has_qk_norm:
+            # The norms undo the gain of q and k, and give one of their own.
+            weights[prefix + "q_norm"] = norm(tiny.head_size, 2.0)
+            weights[prefix + "k_norm"] = norm(tiny.head_size, 2.0)
         weights[prefix + "ffn_norm"] = norm()
         weights[prefix + "gate"] = linear(F, D)
         weights[prefix + "up"] = linear(F, D)
         weights[prefix + "down"] = linear(D, F)
+        if tiny.arch == "gemma3":
+            weights[prefix + "attn_post_norm"] = norm()
+            weights[prefix + "ffn_post_norm"] = norm()
     weights["final_norm"] = norm()
     if not tiny.tied:
         weights["head"] = linear(V, D, 2.0)
@@ -105,8 +144,13 @@ def tiny_metadata(tiny: Tiny) -> Metadata:
     """Metadata of the file, vocabulary included, by key."""
     arch = tiny.arch
     pieces, types, eos, bos = vocabulary(tiny.vocab)
+    window = {f"{arch}.attention.sliding_window": tiny.window} if tiny.window or arch == "phi3" else {}
+    if arch == "gemma3":
+        window[f"{arch}.attention.sliding_window_pattern"] = tiny.period
+        window[f"{arch}.rope.freq_base_swa"] = tiny.local_rope_base
     return {
-        "general.name": f"tiny {arch}",
+        # Of a model whose name has "phi3" in it, llama.cpp wants the tokens of Phi-3's vocabulary.
+        "general.name": f"tiny {arch}".replace("phi3", "phi 3"),
         f"{arch}.block_count": tiny.layers,
         f"{arch}.context_length": tiny.context,
         f"{arch}.embedding_length": tiny.D,
@@ -119,8 +163,10 @@ def tiny_metadata(tiny: Tiny) -> Metadata:
         f"{arch}.rope.dimension_count": tiny.rotary,
         f"{arch}.rope.freq_base": tiny.rope_base,
         f"{arch}.vocab_size": tiny.vocab,
+        **window,
+        **(tiny.rope.metadata(arch, tiny.context) if tiny.rope else {}),
         "tokenizer.ggml.model": "gpt2",
-        "tokenizer.ggml.pre": "qwen2" if arch == "qwen2" else "gpt-2",
+        "tokenizer.ggml.pre": "qwen2" if arch in ("qwen2", "qwen3") else "gpt-2",
         "tokenizer.ggml.tokens": pieces,
         "tokenizer.ggml.token_type": types,
         "tokenizer.ggml.merges": list(MERGES),
@@ -141,6 +187,10 @@ def tiny_tensors(tiny: Tiny) -> Tensors:
         "q_bias": "attn_q.bias",
         "k_bias": "attn_k.bias",
         "v_bias": "attn_v.bias",
+        "q_norm": "attn_q_norm.weight",
+        "k_norm": "attn_k_norm.weight",
+        "attn_post_norm": "post_attention_norm.weight",
+        "ffn_post_norm": "post_ffw_norm.weight",
         "ffn_norm": "ffn_norm.weight",
         "gate": "ffn_gate.weight",
         "up": "ffn_up.weight",
@@ -149,15 +199,26 @@ def tiny_tensors(tiny: Tiny) -> Tensors:
         "final_norm": "output_norm.weight",
         "head": "output.weight",
     }
+    fused = {"qkv": "attn_qkv.weight", "gate_up": "ffn_up.weight"}
     heads = {"q": tiny.query_heads, "k": tiny.kv_heads, "q_bias": tiny.query_heads, "k_bias": tiny.kv_heads}
-    tensors = {}
-    for name, array in tiny_weights(tiny).items():
+    weights = fused_weights(tiny_weights(tiny)) if tiny.arch == "phi3" else tiny_weights(tiny)
+    tensors = tiny.rope.tensors(tiny.rope_base, tiny.rotary) if tiny.rope else {}
+    for name, array in weights.items():
         last = name.rpartition(".")[2]
         if tiny.arch == "llama" and last in heads:
             array = pair_rows(array, heads[last], tiny.rotary)
         prefix = f"blk.{name.split('.')[1]}." if "." in name else ""
-        tensors[prefix + file_names[last]] = array
+        tensors[prefix + (file_names | fused)[last]] = array
     return tensors
+
+
+def fused_weights(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The weights with q, k and v stacked as `qkv`, and gate and up as `gate_up`, as phi3 stores them."""
+    out = dict(weights)
+    for prefix in [name.removesuffix("q") for name in weights if name.endswith(".q")]:
+        for whole, parts in (("qkv", "q k v"), ("gate_up", "gate up")):
+            out[prefix + whole] = np.concatenate([out.pop(prefix + part) for part in parts.split()])
+    return out
 
 
 def pair_rows(rows: np.ndarray, heads: int, rotary_size: int) -> np.ndarray:
@@ -201,7 +262,7 @@ def write_tiny(
 
     Args:
       path: the file to write.
-      arch: `llama` or `qwen2`.
+      arch: `llama`, `qwen2`, `qwen3`, `gemma3` or `phi3`.
       types: stored type by GGUF tensor name, for example {"output.weight": "Q8_0"}; F32 for the others.
       mutate: changes metadata and tensors (by GGUF name) in place before they are
         written. Python ints are written as uint32, floats as float32; a numpy

@@ -111,7 +111,8 @@ def define_model(values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "model",
         "smollm2-135m-instruct",
-        "A .gguf file, a Hugging Face folder, or a catalog name that is fetched once.",
+        "A .gguf file, a Hugging Face folder, or a name that is fetched once: of the catalog, or "
+        "hf:org/repo[/FILE.gguf].",
         flag_values=values,
     )
 

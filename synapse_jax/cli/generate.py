@@ -54,6 +54,7 @@ def run(values: flags.FlagValues) -> int:
     sampling, profile = shared.sampling_from(values), shared.profile_from(values)
     with optional_file(values.output) as output, open_model(values) as model:
         resolved = resolve(profile, model.spec)
+        tokenizer = model.tokenizer  # the text needs it, whatever the prompt is
         is_chat = values.chat or source == "messages_file"
         prompt = read_chat(values, source, model) if is_chat else read_input(values, source, model)
         if not prompt.ids:
@@ -64,7 +65,7 @@ def run(values: flags.FlagValues) -> int:
         needed = positions_needed(len(prompt.ids), values.max_new_tokens, resolved.context)
         entries = generation_entries(len(prompt.ids), values.max_new_tokens, sampling, values.logprobs)
         session = open_session(values, model, profile, entries, needed)
-        stream = _Stream(model.tokenizer) if values.stream else None
+        stream = _Stream(tokenizer) if values.stream else None
         # A bar and the text would write over each other.
         progress = Progress("none" if values.stream else values.progress, "generate", "tokens")
         generation, seconds = timed(
@@ -82,7 +83,7 @@ def run(values: flags.FlagValues) -> int:
         # The last new token is not evaluated, unless a stop token came after it.
         evaluated = (prompt.ids + list(generation.token_ids))[: session.cache.held]
         timings = records.Timings(session.load_s, session.compile_s, seconds, len(evaluated))
-        text = model.tokenizer.decode(generation.token_ids)
+        text = tokenizer.decode(generation.token_ids)
         result = {
             "text": text,
             **dataclasses.asdict(generation),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from synapse_jax.errors import InputError
 from synapse_jax.io.fetch import WheelFile, cache_folder, fetch_file, is_cached, print_line
 from synapse_jax.io.folder_files import is_model_folder
+from synapse_jax.io.hub import PREFIX, resolve_hub
 from synapse_jax.io.quoting import quote, shown_path
 from synapse_jax.io.wheels import Wheel
 
@@ -99,9 +101,10 @@ def resolve_model(
     """The file or folder of a model.
 
     Args:
-      name_or_path: A catalog name, fetched once and cached, or the path of a file or a Hugging Face folder.
+      name_or_path: A catalog name or a name of the hub (`hf:org/repo`), fetched once and cached; or the
+        path of a file or a Hugging Face folder.
       log: Receives plain progress lines while a model is fetched.
-      bar: Show pip's own progress bar; None: when standard error is a terminal.
+      bar: Show the progress bars of pip and of the hub's client; None: when standard error is a terminal.
 
     Returns:
       Path of an existing file or folder.
@@ -111,6 +114,8 @@ def resolve_model(
       RunError: fetching failed.
     """
     value = os.fspath(name_or_path)
+    if value.startswith(PREFIX):
+        return resolve_hub(value, log=log, bar=sys.stderr.isatty() if bar is None else bar)
     entry = CATALOG.get(value)
     if entry is not None:
         return _fetch(entry, log, bar)

@@ -10,6 +10,7 @@ import numpy as np
 
 from synapse_jax.errors import InputError
 from synapse_jax.io.gguf_header import Header, TensorInfo, parse_header
+from synapse_jax.io.gguf_types import TensorType
 from synapse_jax.io.mapped_file import MappedFile
 from synapse_jax.io.quoting import quote
 
@@ -66,31 +67,44 @@ class GgufFile:
                 f"has type {info.type_name} (number {info.type.number}), which cannot be read as float32",
             )
 
-    def read(self, name: str) -> np.ndarray:
-        """A tensor's values.
+    def read(self, name: str, first_row: int = 0, rows: int | None = None) -> np.ndarray:
+        """A tensor's values, or those of a range of its rows.
 
         Dequantized in pieces: beside the result only a few megabytes are in use,
         and the file's pages are let go afterwards.
 
         Args:
           name: as the file names it.
+          first_row: where the range begins on the slowest axis.
+          rows: how many rows; None means all that are left.
 
         Returns:
-          A new float32 array of the tensor's shape, slowest axis first.
+          A new float32 array of the tensor's shape, slowest axis first, with the rows of the range.
 
         Raises:
           InputError: as `require_readable`; or the file has become shorter since it was opened.
-          ValueError: if the file is closed.
+          ValueError: if the file is closed, or has no such rows.
         """
         self.require_readable(name)
         info = self.tensors[name]
-        raw = self._file.view(info.offset, info.nbytes, f"tensor {quote(name)}")
+        shape, start, nbytes = info.shape, info.offset, info.nbytes
+        if first_row or rows is not None:
+            rows = shape[0] - first_row if rows is None else rows
+            if len(shape) < 2 or not 0 <= first_row <= first_row + rows <= shape[0]:
+                raise ValueError(
+                    f"tensor {name} of shape {shape} has no rows {first_row} … {first_row + rows}"
+                )
+            # A row is whole blocks, so a range of rows is a range of bytes.
+            shape = (rows, *shape[1:])
+            start += info.type.row_bytes(first_row * math.prod(shape[1:]))
+            nbytes = info.type.row_bytes(math.prod(shape))
+        raw = self._file.view(start, nbytes, f"tensor {quote(name)}")
         if info.type_name == "F32":
             values = raw.view("<f4").astype(np.float32)
         else:
-            values = _dequantize(raw, info)
-        self._file.release(info.offset, info.nbytes)
-        return values.reshape(info.shape)
+            values = _dequantize(raw, info.type, math.prod(shape))
+        self._file.release(start, nbytes)
+        return values.reshape(shape)
 
     def _tensor(self, name: str) -> TensorInfo:
         if name not in self.tensors:
@@ -184,16 +198,16 @@ def open_gguf(path: str | os.PathLike[str]) -> GgufFile:
     return GgufFile(file, header)
 
 
-def _dequantize(raw: np.ndarray, info: TensorInfo) -> np.ndarray:
+def _dequantize(raw: np.ndarray, stored: TensorType, elements: int) -> np.ndarray:
     """All elements as a flat float32 array; blocks are independent, so pieces give the same bits."""
     import gguf  # 0.2 s to import, and only reading weights needs it
 
-    kind = gguf.GGMLQuantizationType(info.type.number)
-    out = np.empty(info.elements, np.float32)
-    step = _CHUNK // info.type.block * info.type.block
-    for start in range(0, info.elements, step):
-        stop = min(start + step, info.elements)
-        piece = raw[info.type.row_bytes(start) : info.type.row_bytes(stop)]
+    kind = gguf.GGMLQuantizationType(stored.number)
+    out = np.empty(elements, np.float32)
+    step = _CHUNK // stored.block * stored.block
+    for start in range(0, elements, step):
+        stop = min(start + step, elements)
+        piece = raw[stored.row_bytes(start) : stored.row_bytes(stop)]
         # A scale that is infinite or NaN gives non-finite weights, not a warning.
         with np.errstate(invalid="ignore", over="ignore"):
             out[start:stop] = gguf.quants.dequantize(piece.reshape(1, -1), kind).reshape(-1)

@@ -16,9 +16,9 @@ from synapse_jax.io.families import Layout
 from synapse_jax.io.fetch import print_line
 from synapse_jax.io.file_digest import Digest, file_sha256, files_sha256
 from synapse_jax.io.folder_files import folder_files
-from synapse_jax.io.folder_model import FolderModel
-from synapse_jax.io.gguf import GgufFile, open_gguf
+from synapse_jax.io.gguf import GgufFile
 from synapse_jax.io.gguf_model import GgufModel
+from synapse_jax.io.gguf_split import open_split, split_files
 from synapse_jax.io.model_source import ModelSource, TensorInfo
 from synapse_jax.io.tokenizer import Tokenizer
 from synapse_jax.spec.model import ModelSpec
@@ -41,7 +41,6 @@ class ModelFile:
         None for a folder without one.
       format: `gguf 3`, or `hugging-face folder`.
       metadata: GGUF keys, or the fields of config.json.
-      tensors: stored tensors by the format's own names.
     """
 
     def __init__(self, source: ModelSource, digest: Digest | None = None):
@@ -52,7 +51,11 @@ class ModelFile:
         self.arch: str | None = source.arch
         self.format: str = source.format
         self.metadata: Mapping[str, Any] = source.metadata
-        self.tensors: Mapping[str, TensorInfo] = source.tensors
+
+    @property
+    def tensors(self) -> Mapping[str, TensorInfo]:
+        """Stored tensors by the format's own names; none where a folder's weights cannot be opened."""
+        return self._source.tensors
 
     @property
     def gguf(self) -> GgufFile | None:
@@ -131,8 +134,9 @@ class ModelFile:
     def sha256(self) -> str:
         """SHA-256 in hex; reads the files once. InputError if one cannot be read.
 
-        Of a file, its own. Of a folder, that of a line `NAME SHA256` for each of
-        `folder_files.folder_files`, in the order of the names.
+        Of a file, its own. Of a folder, and of a file that is split, that of a line
+        `NAME SHA256` for each of `folder_files.folder_files`, or for each part, in the
+        order of the names.
         """
         if self._digest is None:
             self._digest = Digest(lambda: _sha256(self.path))
@@ -140,14 +144,15 @@ class ModelFile:
 
 
 def _sha256(path: pathlib.Path) -> str:
-    return files_sha256(folder_files(path)) if path.is_dir() else file_sha256(path)
+    several = folder_files(path) if path.is_dir() else split_files(path)
+    return files_sha256(several) if several or path.is_dir() else file_sha256(path)
 
 
 def open_model_file(path: str | os.PathLike[str], *, weights: bool = True, digest: bool = False) -> ModelFile:
     """Opens a model and checks it.
 
     Args:
-      path: a GGUF file or a Hugging Face folder.
+      path: a GGUF file, any part of a split one, or a Hugging Face folder.
       weights: whether the file must be a model that can be run. False checks the
         header only, so that a vocabulary or an unknown architecture can be looked at.
       digest: whether to begin at once, in a thread, to read the files for `sha256`.
@@ -157,7 +162,7 @@ def open_model_file(path: str | os.PathLike[str], *, weights: bool = True, diges
     """
     path = pathlib.Path(path)
     begun = Digest(lambda: _sha256(path)) if digest else None
-    source: ModelSource = FolderModel(path) if path.is_dir() else GgufModel(open_gguf(path))
+    source = _folder_source(path) if path.is_dir() else GgufModel(open_split(path), path)
     try:
         model = ModelFile(source, begun)
         if weights:
@@ -166,6 +171,12 @@ def open_model_file(path: str | os.PathLike[str], *, weights: bool = True, diges
         source.close()
         raise
     return model
+
+
+def _folder_source(path: pathlib.Path) -> ModelSource:
+    from synapse_jax.io.folder_model import FolderModel  # GGUF files need none of it
+
+    return FolderModel(path)
 
 
 def load(
@@ -179,7 +190,7 @@ def load(
     """Opens a model by catalog name or path; a catalog model is fetched once.
 
     Args:
-      name_or_path: a name of the catalog, a GGUF file or a Hugging Face folder.
+      name_or_path: a name of the catalog or of the hub, a GGUF file or a Hugging Face folder.
       weights: as in `open_model_file`.
       digest: as in `open_model_file`.
       log: receives progress lines while a model is fetched.

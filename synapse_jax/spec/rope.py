@@ -143,6 +143,8 @@ def _resolve(spec: ModelSpec, scaling: RopeScaling, context: int | None) -> Rope
     original = spec.trained_context if scaling.original is None else scaling.original
     divisors = scaling.divisors
     if scaling.type == "longrope":
+        if original < 2:
+            raise InputError(f"RoPE scaling longrope: the original length {original} is below 2")
         is_long = (spec.trained_context if context is None else context) > original
         divisors = scaling.long_divisors if is_long else scaling.short_divisors
     yarn = {name: getattr(scaling, name) for name in ("beta_fast", "beta_slow", "ext_factor", "truncate")}
@@ -168,7 +170,7 @@ def _magnitude(spec: ModelSpec, scaling: RopeScaling, original: int) -> float:
         own = yarn_magnitude(scaling.factor)
         if scaling.log_multiplier:
             own /= yarn_magnitude(scaling.factor, scaling.log_multiplier)
-    elif scaling.type == "longrope" and scaling.attn_factor == 1:
+    elif scaling.type == "longrope":
         stretch = spec.trained_context / original
         own = 1.0 if stretch <= 1 else math.sqrt(1 + math.log(stretch) / math.log(original))
     return own * scaling.attn_factor

@@ -55,6 +55,19 @@ def test_profile_identity_names_the_part_that_changed(base_ir):
         assert base.digest != profile_identity(changed).digest
 
 
+def test_profile_identity_knows_windows_and_the_table_of_local_layers():
+    window = dict(window=8, window_layers=(True, False))
+    base = profile_identity(ir_of(**window))
+    for changes, part in [
+        (window | {"window": 9}, ["ir"]),
+        (window | {"window_layers": (False, True)}, ["ir"]),
+        (window | {"local_rope_base": 1e3}, ["ir", "rope"]),
+    ]:
+        assert explain(base, profile_identity(ir_of(**changes))) == part
+    local = [profile_identity(ir_of(**window, local_rope_base=b)) for b in (1e3, 2e3)]
+    assert explain(*local) == ["rope"]
+
+
 def test_profile_identity_holds_no_context_and_no_device(base_ir):
     for profile in (RuntimeProfile(context=100), RuntimeProfile(device="cpu:0")):
         assert profile_identity(ir_of(profile)) == profile_identity(base_ir)

@@ -25,7 +25,12 @@ TINIES = {
         context=1024, query_heads=3, kv_heads=3, head_size=48, rotary_size=32, tied=False
     ),
     "qwen2": Tiny("qwen2", context=1024),
+    # Windows below, of and above a page of 64, none of them a multiple of it.
+    "mistral": Tiny(context=1024, window=70),
+    "gemma3": Tiny("gemma3", context=1024, layers=7, window=40, rope_base=1e6),
+    "gemma3-long-window": Tiny("gemma3", context=1024, layers=2, period=2, window=300, rope_base=1e6),
 }
+WINDOWS = ("mistral", "gemma3", "gemma3-long-window")
 IDS = np.random.RandomState(3).randint(0, 288, 1024).astype(np.int32)
 
 
@@ -38,6 +43,20 @@ def test_steps_of_any_size_give_the_same_bits(name, precision):
         steps = session.score(IDS[:700], rows=rows)
         assert np.array_equal(steps.nll, whole.nll), rows
         assert np.array_equal(steps.greedy, whole.greedy), rows
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_one_row_steps_see_the_same_window(name):
+    session = Session(TinyModel(TINIES[name]), RuntimeProfile(page_size=64), ready=[])
+    whole, one = session.score(IDS[:400], rows=512), session.score(IDS[:400], rows=1)
+    assert np.abs(one.nll - whole.nll).max() <= 1e-4
+    assert np.array_equal(one.greedy, whole.greedy)
+    # The tokens that follow are those of steps of many rows, one prompt after the other.
+    made = session.generate(IDS[:300], 12, stop_ids=[]).token_ids
+    ids = list(IDS[:300])
+    for token in made:
+        assert session.score([*ids, token], len(ids), rows=512).greedy[0] == token
+        ids.append(token)
 
 
 @pytest.mark.parametrize("page_size", [64, 256])

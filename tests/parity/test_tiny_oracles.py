@@ -5,82 +5,20 @@ The recorded files hold what tools/update_tiny_golden.py says about them.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-import synapse_jax as sj
 from tests import oracles
 from tests.float64_forward import float64_logits
 from tests.tiny import pair_rows, tiny_tensors
-from tests.tiny_cases import CASES, FULL, NEW_TOKENS, TOKENS, positions, write_case
-
-TOLERANCE = 1e-4
-"""Largest difference of logits. The other engines are within 6e-5 of float64 themselves."""
-
-_FILES = Path(__file__).parent.parent / "golden"
-GOLDEN = json.loads((_FILES / "tiny_logits.json").read_text())
-with np.load(_FILES / "tiny_logits.npz") as _arrays:
-    LOGITS: dict[str, np.ndarray] = dict(_arrays)
+from tests.tiny_cases import CASES, FULL, LONGROPE, NEW_TOKENS, TOKENS, YARN, positions, tokens, write_case
+from tests.tiny_sessions import GOLDEN, LOGITS, TOLERANCE, assert_close, largest_difference
 
 every_case = pytest.mark.parametrize("name", CASES)
-
-
-class Sessions:
-    """Sessions of the cases, made when asked for. Pages of 16: the prompt fills two and a half."""
-
-    def __init__(self, folder: Path, open_files: contextlib.ExitStack):
-        self._folder, self._open_files = folder, open_files
-        self.of = functools.cache(self._of)
-        self.logits = functools.cache(self._logits)
-        self._variants = 0
-
-    def path(self, name: str) -> Path:
-        """The file of a case."""
-        path = self._folder / f"{name}.gguf"
-        if not path.exists():
-            write_case(path, name)
-        return path
-
-    def changed(self, name: str, change: Callable[[dict[str, Any]], None]) -> np.ndarray:
-        """Logits of a case after a change of its tensors, by GGUF name. Equal shapes compile nothing."""
-        self._variants += 1
-        path = self._folder / f"changed-{self._variants}.gguf"
-        write_case(path, name, mutate=lambda _, tensors: change(tensors))
-        return self._open(path).logits(TOKENS)
-
-    def _of(self, name: str) -> sj.Session:
-        return self._open(self.path(name))
-
-    def _logits(self, name: str) -> np.ndarray:
-        return self.of(name).logits(TOKENS)
-
-    def _open(self, path: Path) -> sj.Session:
-        model = self._open_files.enter_context(sj.load(path))
-        return sj.Session(model, sj.RuntimeProfile(context=64, page_size=16), ready=[])
-
-
-@pytest.fixture(scope="module")
-def sessions(tmp_path_factory) -> Iterator[Sessions]:
-    with contextlib.ExitStack() as open_files:
-        yield Sessions(tmp_path_factory.mktemp("tiny"), open_files)
-
-
-def assert_close(logits: np.ndarray, expected: np.ndarray) -> None:
-    assert logits.shape == expected.shape
-    difference = np.abs(logits - expected).max()
-    assert difference <= TOLERANCE, f"logits differ by {difference:.2e}"
-
-
-def largest_difference(logits: np.ndarray, name: str) -> float:
-    return float(np.abs(logits[positions(name)] - LOGITS[f"{name}/transformers"]).max())
 
 
 # ---- the golden files
@@ -89,25 +27,55 @@ def largest_difference(logits: np.ndarray, name: str) -> float:
 @every_case
 def test_the_golden_is_of_this_file_and_these_tokens(tmp_path, name):
     assert write_case(tmp_path / "tiny.gguf", name) == GOLDEN["cases"][name]["sha256"]
-    assert GOLDEN["tokens"]["ids"] == TOKENS
+    assert (
+        GOLDEN["tokens"]["ids"] == tokens("llama-yarn-256")
+        and tokens(name) == GOLDEN["tokens"]["ids"][: len(tokens(name))]
+    )
     assert GOLDEN["cases"][name]["positions"] == positions(name)
     engines = {key.partition("/")[2] for key in LOGITS if key.startswith(name + "/")}
     expected = {"transformers", "llama.cpp"} if oracles.llama_cpp_takes(CASES[name]) else {"transformers"}
     assert engines == set(GOLDEN["cases"][name]["engines"]) == expected
 
 
+SWAPPED = dataclasses.replace(LONGROPE, short=LONGROPE.long, long=LONGROPE.short)
+CHANGES = [
+    ("llama-rope-base", dict(rope_base=1e4)),
+    ("llama-one-key-head", dict(norm_epsilon=1e-5)),
+    ("llama-partial-rotary", dict(rotary_size=None)),
+    ("llama-partial-rotary-wide", dict(rotary_size=None)),
+    ("qwen2-tied", dict(rope_base=1e4)),
+    *((name, dict(rope=None)) for name, tiny in CASES.items() if tiny.rope),
+    *(
+        (name, dict(rope=YARN))
+        for name in ("llama-yarn-attn-factor", "llama-yarn-mscale", "llama-yarn-betas")
+    ),
+    *((name, dict(rope=SWAPPED)) for name in ("llama-longrope", "gemma3-longrope", "phi3-longrope")),
+    # A window of 64 hides nothing here, and the layers keep their rotary base.
+    *((name, dict(window=64)) for name, tiny in CASES.items() if tiny.window),
+    *(
+        (name, dict(window=CASES[name].window + 1))
+        for name in ("mistral-window", "gemma3-tied", "gemma3-window-20")
+    ),
+    ("gemma3-tied", dict(local_rope_base=1e6)),
+    ("gemma3-window-20", dict(local_rope_base=1e4)),
+    ("gemma3-tied", dict(period=7)),
+    ("gemma3-tied", dict(qk_norm=False)),
+    ("gemma3-tied", dict(post_norms=False)),
+    ("gemma3-tied", dict(gelu=False)),
+    ("gemma3-tied", dict(embed_scaled=False)),
+    ("gemma3-tied", dict(query_scale=1 / 4)),
+    ("qwen3-tied", dict(qk_norm=False)),
+    ("qwen3-tied", dict(rope_base=1e4)),
+    ("phi3-window-partial-rotary", dict(rotary_size=None)),
+]
+
+
 @pytest.mark.parametrize(
-    "name, change",
-    [
-        ("llama-rope-base", dict(rope_base=1e4)),
-        ("llama-one-key-head", dict(norm_epsilon=1e-5)),
-        ("llama-partial-rotary", dict(rotary_size=None)),
-        ("llama-partial-rotary-wide", dict(rotary_size=None)),
-        ("qwen2-tied", dict(rope_base=1e4)),
-    ],
+    "name, change", CHANGES, ids=lambda value: value if isinstance(value, str) else "-".join(value)
 )
 def test_the_golden_sees_what_a_case_is_for(name, change):
-    other = float64_logits(dataclasses.replace(CASES[name], **change), TOKENS)
+    """Each feature that is switched off moves some logit by a thousand times the tolerance."""
+    other = float64_logits(dataclasses.replace(CASES[name], **change), tokens(name))
     assert largest_difference(other, name) > 0.1
 
 
@@ -122,7 +90,7 @@ def test_logits_are_the_other_engine_s(sessions, key):
 
 @every_case
 def test_logits_are_those_of_float64_at_every_position(sessions, name):
-    assert_close(sessions.logits(name), float64_logits(CASES[name], TOKENS))
+    assert_close(sessions.logits(name), float64_logits(CASES[name], tokens(name)))
 
 
 @pytest.mark.parametrize("name", ["llama-tied", "llama-biases", "qwen2-tied"])
@@ -132,7 +100,7 @@ def test_case_3_llama_rows_are_permuted_and_qwen2_rows_are_not(sessions, name):
     assert largest_difference(sessions.logits(name), name) <= TOLERANCE
     half_split = tiny_tensors(dataclasses.replace(tiny, arch="qwen2", width=tiny.D, qkv_bias=tiny.biased))
 
-    def store_the_other_way(tensors: dict[str, Any], part: str, heads: int) -> None:
+    def store_the_other_way(_: dict, tensors: dict[str, Any], part: str, heads: int) -> None:
         for key in [key for key in tensors if f".attn_{part}." in key]:
             rows = half_split[key]
             tensors[key] = rows if tiny.arch == "llama" else pair_rows(rows, heads, tiny.rotary)
@@ -164,14 +132,14 @@ def test_case_27_an_output_head_is_used_where_there_is_one(sessions):
     assert largest_difference(untied, "llama-untied") <= TOLERANCE
 
     # All other weights are the same, so that the file without its head is the tied model.
-    without = sessions.changed("llama-untied", lambda tensors: tensors.pop("output.weight"))
+    without = sessions.changed("llama-untied", lambda _, tensors: tensors.pop("output.weight"))
     np.testing.assert_array_equal(without, tied)
 
 
 @pytest.mark.parametrize("part", ["q", "k", "v"])
 @pytest.mark.parametrize("name", ["qwen2-tied", "llama-biases"])
 def test_case_28_every_bias_counts(sessions, name, part):
-    def switch_off(tensors: dict[str, Any]) -> None:
+    def switch_off(_: dict, tensors: dict[str, Any]) -> None:
         for i in range(CASES[name].layers):
             tensors[f"blk.{i}.attn_{part}.bias"] = np.zeros_like(tensors[f"blk.{i}.attn_{part}.bias"])
 

@@ -1,4 +1,4 @@
-"""Specs and weights of llama and qwen2 files (cases 3, 25, 27, 28), and what is refused."""
+"""Specs and weights of each family's files (cases 3, 4, 25, 27, 28), and what is refused."""
 
 import hashlib
 
@@ -27,11 +27,11 @@ def refusal(path, *words, arch="llama", mutate=None, **options):
         assert word in message, message
 
 
-def set_keys(**values):
-    """A mutation that sets `llama.` keys; `__` stands for a dot."""
+def set_keys(arch="llama", **values):
+    """A mutation that sets keys of an architecture; `__` stands for a dot."""
 
     def mutate(metadata, _):
-        metadata.update({f"llama.{key.replace('__', '.')}": value for key, value in values.items()})
+        metadata.update({f"{arch}.{key.replace('__', '.')}": value for key, value in values.items()})
 
     return mutate
 
@@ -75,14 +75,21 @@ SIZES = {
 }
 
 
-@pytest.mark.parametrize("arch", ["llama", "qwen2"])
+ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma3", "phi3")
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
 def test_weights_are_those_of_the_checkpoint(path, arch, sizes):
+    if "qkv_bias" in sizes and arch not in ("llama", "qwen2"):
+        # The attribute of test files; these families have no biases.
+        refusal(path, "attn_q.bias", arch=arch, **sizes)
+        return
     given = tiny.write_tiny(path, arch, **sizes)
     expected = tiny.tiny_weights(given)
     with open_model_file(path) as model:
         assert model.warnings == ()
-        assert model.weight_names() == tuple(expected)
+        assert sorted(model.weight_names()) == sorted(expected)
         assert model.weight_shapes() == {name: array.shape for name, array in expected.items()}
         assert set(model.weight_types().values()) == {"F32"}
         for name, array in expected.items():
@@ -192,15 +199,13 @@ def test_bad_metadata_is_refused(path, values, words):
 @pytest.mark.parametrize(
     "values",
     [
-        dict(rope__scaling__type="yarn", rope__scaling__factor=4.0),
         dict(rope__scaling__type="longrope"),
-        dict(rope__scaling__type="linear", rope__scaling__factor=2.0),
-        dict(rope__scaling__factor=4.0),
-        dict(rope__scale_linear=2.0),
-        dict(rope__scaling__attn_factor=1.3),
         dict(rope__scaling__alpha=1000.0),
         dict(rope__dimension_sections=[8, 8, 0, 0]),
-        dict(attention__sliding_window=255),
+        dict(rope__freq_base_swa=1e6),
+        dict(rope__dimension_count_swa=16),
+        dict(attention__key_length_swa=16),
+        dict(attention__value_length_swa=16),
         dict(attention__sliding_window=[64, 0]),
         dict(expert_count=8),
         dict(expert_used_count=2),
@@ -220,8 +225,7 @@ def test_bad_metadata_is_refused(path, values, words):
     ],
 )
 def test_metadata_that_changes_the_numbers_is_refused(path, values):
-    # The type is judged before its factor, where it is one that always scales.
-    key = next(iter(values)) if "yarn" in values.values() else list(values)[-1]
+    key = list(values)[-1]
     refusal(path, f"llama.{key.replace('__', '.')}: ", mutate=set_keys(**values))
 
 
@@ -233,6 +237,8 @@ def test_metadata_that_changes_nothing_is_accepted(path):
             rope__scaling__factor=1.0,
             rope__scaling__original_context_length=256,
             attention__sliding_window=256,
+            attention__key_length_swa=32,
+            rope__freq_base_swa=10000.0,
             expert_count=0,
             attention__causal=True,
             logit_scale=1.0,
@@ -257,7 +263,7 @@ def test_architecture(path):
     def rename(metadata, _):
         metadata["general.architecture"] = "mamba\n"
 
-    refusal(path, "general.architecture", r"'mamba\n'", "llama, qwen2", mutate=rename)
+    refusal(path, "general.architecture", r"'mamba\n'", "gemma3, llama, phi3, qwen2, qwen3", mutate=rename)
     with open_model_file(path, weights=False) as model:
         assert model.arch == "mamba\n" and model.name == "tiny llama"
     refusal(
@@ -294,6 +300,12 @@ def test_vocabulary_sizes(path):
         ("llama", "token_embd.weight"),
         ("qwen2", "blk.1.attn_k.bias"),
         ("qwen2", "output_norm.weight"),
+        ("qwen3", "blk.1.attn_q_norm.weight"),
+        ("gemma3", "blk.0.attn_k_norm.weight"),
+        ("gemma3", "blk.1.post_attention_norm.weight"),
+        ("gemma3", "blk.0.post_ffw_norm.weight"),
+        ("phi3", "blk.1.attn_qkv.weight"),
+        ("phi3", "blk.0.ffn_up.weight"),
     ],
 )
 def test_missing_tensor_is_named(path, arch, name):
@@ -337,7 +349,6 @@ def test_unknown_tensor_is_warned_of(path):
 @pytest.mark.parametrize(
     "name",
     [
-        "rope_freqs.weight",
         "blk.0.rope_freqs.weight",
         "blk.1.attn_output.bias",
         "blk.0.ffn_up.bias",
@@ -351,6 +362,172 @@ def test_unknown_tensor_is_warned_of(path):
 )
 def test_tensor_that_changes_the_numbers_is_refused(path, name):
     refusal(path, f"tensor '{name}'", mutate=add_tensor(name))
+
+
+@pytest.mark.parametrize(
+    "arch, name",
+    [
+        ("qwen2", "blk.0.attn_q_norm.weight"),
+        ("qwen3", "blk.0.attn_q.bias"),
+        ("qwen3", "blk.1.post_ffw_norm.weight"),
+        ("gemma3", "blk.0.attn_v.bias"),
+        ("gemma3", "output.bias"),
+        ("phi3", "blk.0.attn_qkv.bias"),
+        ("phi3", "blk.0.ffn_gate_inp.weight"),
+        ("phi3", "blk.0.attn_k_norm.weight"),
+    ],
+)
+def test_tensor_of_another_family_is_refused(path, arch, name):
+    refusal(path, f"tensor '{name}'", arch, arch=arch, mutate=add_tensor(name))
+
+
+# ---- what a family's spec says
+
+
+def spec_of(path, arch, mutate=None, **sizes):
+    tiny.write_tiny(path, arch, mutate=mutate, **sizes)
+    with open_model_file(path) as model:
+        return model.spec, model.warnings
+
+
+def test_case_4_gemma3_is_scaled_once_and_its_norms_are_the_file_s(path):
+    given = tiny.Tiny("gemma3", width=640, layers=1)
+    spec, _ = spec_of(path, "gemma3", width=640, layers=1)
+    assert (spec.qk_norm, spec.post_norms, spec.activation) == (True, True, "gelu")
+    assert round(spec.embed_scale, 3) == 25.298
+    expected = tiny.tiny_weights(given)
+    with open_model_file(path) as model:
+        for name in expected:
+            stored = model.gguf.read(model._layout.weights[name].tensor)
+            np.testing.assert_array_equal(model.read_weight(name), stored)
+            if name.endswith("norm"):
+                # About 1, or 2 for the heads: the + 1 is in the file.
+                assert 0.8 < expected[name].mean() < 2.2
+
+
+@pytest.mark.parametrize("layers, scale", [(18, 32**-0.5), (61, 32**-0.5), (62, 16**-0.5)])
+def test_gemma3_scales_queries_by_the_head_size_but_for_the_27b(path, layers, scale):
+    """62 layers are the 27B: there it is width / heads = 16, not the head size of 32."""
+    spec, _ = spec_of(path, "gemma3", layers=layers, ffn_width=8, head_size=32, kv_heads=1)
+    assert spec.attention_scale == pytest.approx(scale)
+
+
+WINDOW = dict(attention__sliding_window=8)
+
+
+def gemma3_keys(**values):
+    def mutate(metadata, _):
+        for key in ("sliding_window_pattern", "sliding_window"):
+            metadata.pop(f"gemma3.attention.{key}", None)
+        metadata.pop("gemma3.rope.freq_base_swa", None)
+        set_keys("gemma3", **values)(metadata, _)
+
+    return mutate
+
+
+@pytest.mark.parametrize(
+    "values, window, full_layers, base",
+    [
+        ({}, 0, range(7), None),
+        (dict(attention__sliding_window=0), 0, range(7), None),
+        (dict(attention__sliding_window=8), 8, [5], 1e4),
+        (dict(attention__sliding_window=8, rope__freq_base_swa=5e3), 8, [5], 5e3),
+        (WINDOW | dict(attention__sliding_window_pattern=2), 8, [1, 3, 5], 1e4),
+        (WINDOW | dict(attention__sliding_window_pattern=0), 8, [], 1e4),
+        (WINDOW | dict(attention__sliding_window_pattern=1), 0, range(7), None),
+        (
+            dict(attention__sliding_window=8, attention__sliding_window_pattern=[True] * 3 + [False] * 4),
+            8,
+            [3, 4, 5, 6],
+            1e4,
+        ),
+        (WINDOW | dict(attention__sliding_window_pattern=[1, 0, 1, 0, 1, 0, 1]), 8, [1, 3, 5], 1e4),
+        # A window beyond the context hides nothing, but its layers have their own base.
+        (dict(attention__sliding_window=300), 300, [5], 1e4),
+    ],
+)  # fmt: skip
+def test_gemma3_windows(path, values, window, full_layers, base):
+    spec, warnings = spec_of(path, "gemma3", layers=7, mutate=gemma3_keys(**values))
+    assert (spec.window, spec.local_rope_base) == (window, base)
+    assert [i for i in range(7) if not spec.window_of(i)] == list(full_layers)
+    defaults = int(window > 0) * (
+        ("attention__sliding_window_pattern" not in values) + ("rope__freq_base_swa" not in values)
+    )
+    assert len(warnings) == defaults, warnings
+
+
+@pytest.mark.parametrize(
+    "values, words",
+    [
+        (dict(attention__sliding_window=[8, 8]), ["sliding_window", "array"]),
+        (dict(attention__sliding_window=np.int32(-8)), ["sliding_window", "-8"]),
+        (dict(attention__sliding_window="8"), ["sliding_window", "string"]),
+        (WINDOW | dict(attention__sliding_window_pattern=[True]), ["pattern", "7 layers"]),
+        (WINDOW | dict(attention__sliding_window_pattern=[2] * 7), ["pattern", "7 layers"]),
+        (WINDOW | dict(attention__sliding_window_pattern=["a"] * 7), ["pattern", "7 layers"]),
+        (WINDOW | dict(attention__sliding_window_pattern="a"), ["pattern", "string"]),
+        (WINDOW | dict(attention__sliding_window_pattern=np.int32(-1)), ["pattern", "-1"]),
+        (dict(attention__sliding_window=8, rope__freq_base_swa=-1.0), ["local_rope_base", "-1.0"]),
+        (dict(final_logit_softcapping=30.0), ["final_logit_softcapping", "30.0"]),
+        (dict(attn_logit_softcapping=50.0), ["attn_logit_softcapping", "50.0"]),
+        (dict(hidden_activation="silu"), ["hidden_activation", "'silu'"]),
+        (dict(attention__key_length_swa=16), ["key_length_swa", "16"]),
+    ],
+)  # fmt: skip
+def test_gemma3_refuses_what_it_cannot_do(path, values, words):
+    refusal(path, *words, arch="gemma3", layers=7, mutate=gemma3_keys(**values))
+
+
+@pytest.mark.parametrize("arch", ["llama", "phi3"])
+@pytest.mark.parametrize("window, applied", [(0, 0), (12, 12), (255, 255), (256, 0), (262144, 0)])
+def test_a_window_of_llama_and_phi3_is_every_layer_s_and_is_noted(path, arch, window, applied):
+    spec, warnings = spec_of(path, arch, mutate=set_keys(arch, attention__sliding_window=window))
+    assert [spec.window_of(i) for i in range(2)] == [applied, applied]
+    assert len(warnings) == (applied > 0) and all(f"sliding_window is {window}" in line for line in warnings)
+
+
+def test_phi3_without_the_key_of_a_window_is_noted(path):
+    def drop(metadata, _):
+        del metadata["phi3.attention.sliding_window"]
+
+    spec, warnings = spec_of(path, "phi3", mutate=drop)
+    assert spec.window == 0 and len(warnings) == 1 and "sliding_window is missing" in warnings[0]
+
+
+@pytest.mark.parametrize("arch", ["qwen2", "qwen3"])
+def test_a_window_of_qwen_is_refused(path, arch):
+    """Which layers slide is not in the file: Hugging Face has `max_window_layers` for it."""
+    refusal(path, "sliding_window", "255", arch=arch, mutate=set_keys(arch, attention__sliding_window=255))
+
+
+def test_phi3_parts_are_rows_of_the_fused_tensors_whatever_their_type(path):
+    given = tiny.write_tiny(
+        path, "phi3", types={"blk.0.attn_qkv.weight": "Q4_0", "blk.1.ffn_up.weight": "Q8_0"}
+    )
+    expected = tiny.tiny_weights(given)
+    with open_model_file(path) as model:
+        for layer, tensor, parts in ((0, "attn_qkv", "qkv"), (1, "ffn_up", ["gate", "up"])):
+            read = [model.read_weight(f"layers.{layer}.{part}") for part in parts]
+            np.testing.assert_array_equal(
+                np.concatenate(read), model.gguf.read(f"blk.{layer}.{tensor}.weight")
+            )
+            for part, rows in zip(parts, read, strict=True):
+                assert 0 < np.abs(rows - expected[f"layers.{layer}.{part}"]).max() < 0.3
+        for first, rows in ((0, 300), (-1, 2), (255, 2)):
+            with pytest.raises(ValueError, match="rows"):
+                model.gguf.read("blk.0.attn_qkv.weight", first, rows)
+        with pytest.raises(ValueError, match="rows"):
+            model.gguf.read("output_norm.weight", 1, 3)
+    refusal(
+        path,
+        "blk.0.attn_qkv.weight",
+        "[255, 128]",
+        "[256, 128]",
+        arch="phi3",
+        mutate=lambda _, tensors: tensors.update(
+            {"blk.0.attn_qkv.weight": tensors["blk.0.attn_qkv.weight"][:-1]}
+        ),
+    )
 
 
 def test_type_that_cannot_be_read_is_refused_at_open(path):

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from synapse_jax.io.families import decoder, llama, qwen2, refusals, rope_keys
+from synapse_jax.errors import InputError
+from synapse_jax.io.families import decoder, gemma3, llama, phi3, qwen2, qwen3, refusals, rope_keys
 from synapse_jax.io.families.family import Family, Layout, WeightSource, unpair_rows
 from synapse_jax.io.gguf import GgufFile
-from synapse_jax.io.quoting import quote
+from synapse_jax.io.quoting import listed, quote, shown_path
+from synapse_jax.spec.model import ModelSpec
+from synapse_jax.spec.rope import rope_profile
 
 __all__ = ["FAMILIES", "Family", "Layout", "WeightSource", "read_layout", "unpair_rows"]
 
-FAMILIES: dict[str, Family] = {family.arch: family for family in (llama.FAMILY, qwen2.FAMILY)}
-
-_LISTED = 8
-"""Names that one warning lists before it only counts."""
+FAMILIES: dict[str, Family] = {
+    family.arch: family for family in (gemma3.FAMILY, llama.FAMILY, phi3.FAMILY, qwen2.FAMILY, qwen3.FAMILY)
+}
 
 
 def read_layout(file: GgufFile) -> Layout:
@@ -34,6 +36,7 @@ def read_layout(file: GgufFile) -> Layout:
         raise file.fail("tensor count", "is 0: the file holds a vocabulary and no weights")
     refusals.refuse_keys(file, arch, family.keys)
     spec = family.read_spec(file, notes)
+    _check_rope(file, spec)
     weights = family.weights(spec)
     for source in weights.values():
         _check_tensor(file, source)
@@ -43,23 +46,24 @@ def read_layout(file: GgufFile) -> Layout:
     known = decoder.KNOWN_KEYS | rope_keys.KNOWN_KEYS | refusals.KNOWN_KEYS | family.keys
     known_keys = {f"{arch}.{key}" for key in known}
     unknown = [key for key in file.metadata if key.startswith(f"{arch}.") and key not in known_keys]
-    notes += _listed("unknown keys, not used", unknown)
-    notes += _listed("unknown tensors, not used", unused)
+    notes += listed("unknown keys, not used", unknown)
+    notes += listed("unknown tensors, not used", unused)
     return Layout(spec, weights, tuple(notes))
+
+
+def _check_rope(file: GgufFile, spec: ModelSpec) -> None:
+    """Refuses a scaling whose numbers do not fit the model's, while the file's name is at hand."""
+    try:
+        rope_profile(spec, None, None)
+    except InputError as error:
+        raise InputError(f"{shown_path(file.path)}: {error}") from None
 
 
 def _check_tensor(file: GgufFile, source: WeightSource) -> None:
     file.require_readable(source.tensor)
     shape = file.tensors[source.tensor].shape
-    if shape != source.shape:
+    if shape != source.stored_shape:
         raise file.fail(
             f"tensor {quote(source.tensor)}",
-            f"has shape {list(shape)}, the metadata asks for {list(source.shape)}",
+            f"has shape {list(shape)}, the metadata asks for {list(source.stored_shape)}",
         )
-
-
-def _listed(what: str, names: list[str]) -> list[str]:
-    if not names:
-        return []
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return [f"{what}: {', '.join(quote(name) for name in names[:_LISTED])}{more}"]

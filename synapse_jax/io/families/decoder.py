@@ -1,8 +1,11 @@
-"""Spec and weights of the plain decoder that llama and qwen2 share."""
+"""Spec and weights of the decoder that all families share, with the parts that only some have."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
+from typing import Any
 
 from synapse_jax.errors import InputError
 from synapse_jax.io.families.family import WeightSource
@@ -54,7 +57,7 @@ def read_decoder_spec(file: GgufFile, arch: str, *, qkv_bias: bool, notes: list[
     if rope_base is None:
         rope_base = DEFAULT_ROPE_BASE
         notes.append(f"{arch}.rope.freq_base is missing: {DEFAULT_ROPE_BASE} is used")
-    try:
+    with _naming(file):
         return ModelSpec(
             arch=arch,
             layers=_layers(file, arch),
@@ -73,14 +76,15 @@ def read_decoder_spec(file: GgufFile, arch: str, *, qkv_bias: bool, notes: list[
             qkv_bias=qkv_bias,
             tied_output="output.weight" not in file.tensors,
         )
-    except InputError as error:
-        # What the spec itself refuses does not know the file yet.
-        if str(error).startswith("model: "):
-            raise InputError(f"{shown_path(file.path)}: {error}") from None
-        raise
 
 
-def decoder_weights(spec: ModelSpec, *, paired: bool) -> dict[str, WeightSource]:
+def amended(file: GgufFile, spec: ModelSpec, **fields: Any) -> ModelSpec:
+    """The spec with what a family knows beyond it; InputError names the file if the spec refuses it."""
+    with _naming(file):
+        return dataclasses.replace(spec, **fields)
+
+
+def decoder_weights(spec: ModelSpec, *, paired: bool = False) -> dict[str, WeightSource]:
     """Every weight of a decoder by canonical name.
 
     Args:
@@ -89,9 +93,10 @@ def decoder_weights(spec: ModelSpec, *, paired: bool) -> dict[str, WeightSource]
 
     Returns:
       `embed` [V, D], `layers.{i}.` with `attn_norm` [D], `q` [N*H, D], `k` and `v`
-      [K*H, D], `o` [D, N*H], with biases also `q_bias` [N*H], `k_bias` and `v_bias`
-      [K*H], then `ffn_norm` [D], `gate` and `up` [F, D], `down` [D, F]; `final_norm`
-      [D]; `head` [V, D] where the output is not tied.
+      [K*H, D], with biases also `q_bias` [N*H], `k_bias` and `v_bias` [K*H], with head
+      norms `q_norm` and `k_norm` [H], then `o` [D, N*H], `ffn_norm` [D], `gate` and
+      `up` [F, D], `down` [D, F], with post norms `attn_post_norm` and `ffn_post_norm`
+      [D]; `final_norm` [D]; `head` [V, D] where the output is not tied.
     """
     D, F, V = spec.width, spec.ffn_width, spec.vocab_size
     q_rows, k_rows = spec.query_heads * spec.head_size, spec.kv_heads * spec.head_size
@@ -103,22 +108,58 @@ def decoder_weights(spec: ModelSpec, *, paired: bool) -> dict[str, WeightSource]
             "q": WeightSource("attn_q.weight", (q_rows, D), q_pairs),
             "k": WeightSource("attn_k.weight", (k_rows, D), k_pairs),
             "v": WeightSource("attn_v.weight", (k_rows, D)),
-            "o": WeightSource("attn_output.weight", (D, q_rows)),
         }
         if spec.qkv_bias:
             block["q_bias"] = WeightSource("attn_q.bias", (q_rows,), q_pairs)
             block["k_bias"] = WeightSource("attn_k.bias", (k_rows,), k_pairs)
             block["v_bias"] = WeightSource("attn_v.bias", (k_rows,))
+        if spec.qk_norm:
+            block["q_norm"] = WeightSource("attn_q_norm.weight", (spec.head_size,))
+            block["k_norm"] = WeightSource("attn_k_norm.weight", (spec.head_size,))
+        block["o"] = WeightSource("attn_output.weight", (D, q_rows))
+        if spec.post_norms:
+            block["attn_post_norm"] = WeightSource("post_attention_norm.weight", (D,))
         block["ffn_norm"] = WeightSource("ffn_norm.weight", (D,))
         block["gate"] = WeightSource("ffn_gate.weight", (F, D))
         block["up"] = WeightSource("ffn_up.weight", (F, D))
         block["down"] = WeightSource("ffn_down.weight", (D, F))
+        if spec.post_norms:
+            block["ffn_post_norm"] = WeightSource("post_ffw_norm.weight", (D,))
         for name, source in block.items():
             weights[f"layers.{i}.{name}"] = dataclasses.replace(source, tensor=f"blk.{i}.{source.tensor}")
     weights["final_norm"] = WeightSource("output_norm.weight", (D,))
     if not spec.tied_output:
         weights["head"] = WeightSource("output.weight", (V, D))
     return weights
+
+
+def fused_decoder_weights(spec: ModelSpec) -> dict[str, WeightSource]:
+    """As `decoder_weights`, where q, k and v are rows of `attn_qkv`, and gate and up rows of `ffn_up`."""
+    fused = {"q": "attn_qkv", "k": "attn_qkv", "v": "attn_qkv", "gate": "ffn_up", "up": "ffn_up"}
+    weights = decoder_weights(spec)
+    for i in range(spec.layers):
+        parts = {f"layers.{i}.{part}": f"blk.{i}.{tensor}.weight" for part, tensor in fused.items()}
+        rows = dict.fromkeys(parts.values(), 0)
+        first = {}
+        for name, tensor in parts.items():
+            first[name] = rows[tensor]
+            rows[tensor] += weights[name].shape[0]
+        for name, tensor in parts.items():
+            weights[name] = WeightSource(
+                tensor, weights[name].shape, first_row=first[name], stored_rows=rows[tensor]
+            )
+    return weights
+
+
+@contextlib.contextmanager
+def _naming(file: GgufFile) -> Iterator[None]:
+    """Puts the file's name before what the spec itself refuses, since that does not know it."""
+    try:
+        yield
+    except InputError as error:
+        if str(error).startswith("model: "):
+            raise InputError(f"{shown_path(file.path)}: {error}") from None
+        raise
 
 
 def _positive(file: GgufFile, key: str) -> int:

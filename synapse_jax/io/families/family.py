@@ -18,9 +18,21 @@ class WeightSource:
     tensor: str
     """Name in the file."""
     shape: tuple[int, ...]
-    """Shape in the file and in memory; [out, in] for a linear."""
+    """Shape in memory; [out, in] for a linear."""
     paired_heads: int = 0
     """Heads whose rows the file stores as adjacent rotary pairs; 0 where rows are in order."""
+    first_row: int = 0
+    """Where the weight's rows begin in a fused tensor."""
+    stored_rows: int = 0
+    """Rows of that fused tensor; 0 where the tensor is the weight."""
+
+    offset: float = 0.0
+    """Added to every value: 1 for norms whose files leave it to the code."""
+
+    @property
+    def stored_shape(self) -> tuple[int, ...]:
+        """Shape of the tensor in the file."""
+        return (self.stored_rows, *self.shape[1:]) if self.stored_rows else self.shape
 
 
 @dataclasses.dataclass(frozen=True)

@@ -36,9 +36,18 @@ _HARMLESS_VALUES: dict[str, tuple[object, ...]] = {
     "use_parallel_residual": (False,),
 }
 
+# Sizes and bases of sliding layers alone, which llama.cpp reads → what they must equal where there is one.
+_OF_SLIDING_LAYERS = {
+    "attention.key_length_swa": "attention.key_length",
+    "attention.value_length_swa": "attention.value_length",
+    "rope.dimension_count_swa": "rope.dimension_count",
+    "rope.freq_base_swa": "rope.freq_base",
+}
+
 KNOWN_KEYS = frozenset(
     (
         *_HARMLESS_VALUES,
+        *_OF_SLIDING_LAYERS,
         "rope.scaling.alpha",
         "rope.dimension_sections",
         "attention.sliding_window",
@@ -50,6 +59,7 @@ KNOWN_KEYS = frozenset(
 # Tensors that llama.cpp applies for these architectures or for relatives of them.
 _REFUSED_TENSORS = re.compile(
     r"(blk\.\d+\.)?(rope_freqs\.weight|rope_factors_(long|short)\.weight|attn_qkv\.(weight|bias)"
+    r"|attn_(q|k|v)\.bias"
     r"|attn_(q|k)_norm\.(weight|bias)|attn_output\.bias|attn_norm\.bias|attn_norm_2\.(weight|bias)"
     r"|attn_output_norm\.weight|attn_sub_norm\.weight|ffn_sub_norm\.weight|attn_sinks(\.weight)?"
     r"|post_attention_norm\.weight|post_ffw_norm\.weight|layer_output_norm\.weight|attn_gate\.weight"
@@ -78,6 +88,13 @@ def refuse_keys(file: GgufFile, arch: str, handled: frozenset[str]) -> None:
         value = file.metadata.get(f"{arch}.{name}")
         if name not in handled and value is not None and not _is_one_of(value, harmless):
             raise file.fail(f"{arch}.{name}", f"is {quote(value)}, which is not supported yet")
+    for name, general in _OF_SLIDING_LAYERS.items():
+        value = file.metadata.get(f"{arch}.{name}")
+        if name not in handled and value is not None and value != file.metadata.get(f"{arch}.{general}"):
+            raise file.fail(
+                f"{arch}.{name}",
+                f"is {quote(value)}: sliding layers with a value of their own are not supported",
+            )
     sections = f"{arch}.rope.dimension_sections"
     if sections in file.metadata:
         raise file.fail(sections, "is there: rotary sections are not supported yet")
@@ -127,5 +144,6 @@ def _refuse_window(file: GgufFile, arch: str) -> None:
     window, context = file.optional_int(key), file.require_int(f"{arch}.context_length")
     if window is not None and window != 0 and window < context:
         raise file.fail(
-            key, f"is {window}, less than the context length {context}: sliding windows are not supported yet"
+            key,
+            f"is {window}, below the context length {context}: which layers of {arch} slide is not known",
         )
