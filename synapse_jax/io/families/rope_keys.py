@@ -5,6 +5,8 @@ Follows `llama_model_base::load_hparams` and the constructor of `llama_context` 
 
 from __future__ import annotations
 
+from typing import Any
+
 from synapse_jax.errors import InputError
 from synapse_jax.io.gguf import GgufFile
 from synapse_jax.io.quoting import quote, shown_path
@@ -56,7 +58,7 @@ def read_scaling(file: GgufFile, arch: str, rotary_size: int, notes: list[str]) 
     kind, factor = _kind(file, prefix, factor_key, factor, notes)
     divisors = {name: _divisors(file, name, rotary_size) for name in TENSORS if name in file.tensors}
     attn_factor = file.optional_float(prefix + "attn_factor") or 1.0
-    fields: dict[str, float] = {}
+    fields: dict[str, Any] = {}
     if kind == "yarn":
         fields = _yarn_numbers(file, prefix)
         attn_factor *= file.optional_float(prefix + "yarn_attn_factor") or 1.0
