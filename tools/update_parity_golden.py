@@ -1,11 +1,12 @@
-"""Records llama.cpp's perplexities of the parity text, in tests/golden/parity_smollm2.json.
+"""Records llama.cpp's perplexities of the parity text, in tests/golden/parity.json.
 
     python tools/update_parity_golden.py --llama-cpp FOLDER [--keep FOLDER] [--threads N]
 
-FOLDER holds built llama-perplexity, llama-quantize and llama-tokenize. The model's weights are
-dequantized to an F32 file first: llama.cpp's own Q4_1 path quantizes activations. --keep keeps the
-programs' raw output, and a second run takes what is there instead of computing it again.
-The per-position figures come through the binding (package llama-cpp-python, extra `control`).
+FOLDER holds built llama-perplexity, llama-quantize and llama-tokenize. The models' weights are
+dequantized to F32 files first: llama.cpp's own quantized paths quantize activations. The runs are those
+of tools/parity_runs.py. --keep keeps the programs' raw output, and a second run takes what is there
+instead of computing it again. The per-position figures come through the binding (package
+llama-cpp-python, extra `control`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,9 +30,10 @@ sys.path.insert(0, str(ROOT))
 from synapse_jax.io.catalog import resolve_model  # noqa: E402
 from synapse_jax.spec.digest import sha256_tokens  # noqa: E402
 from tools.corpus import corpus_path  # noqa: E402
+from tools.parity_runs import GEMMA, GOLDEN, RUNS, SMOL, ParityRun  # noqa: E402
 
-CONTEXTS = (512, 2048, 129)
-POSITION_CONTEXT = 512
+POSITIONS = {SMOL: 512, GEMMA: 512}
+"""Positions of the first chunk whose NLL is recorded, by model."""
 FLAGS = ["-ctk", "f32", "-ctv", "f32", "-fa", "off"]
 
 
@@ -47,42 +50,49 @@ def main() -> None:
 
 
 def record(programs: Path, work: Path, threads: int) -> None:
-    model, text = resolve_model("smollm2-135m-instruct"), corpus_path()
-    f32 = work / "smollm2-f32.gguf"
-    if not f32.exists():
-        subprocess.run(
-            [programs / "llama-quantize", "--allow-requantize", model, f32, "F32"],
-            check=True,
-            capture_output=True,
-        )
-    ids = tokenize(programs, model, text)
+    text = corpus_path()
     golden = {
         "provenance": {
             "engine": "llama.cpp " + version(programs),
-            "model": {
-                "file": model.name,
-                "sha256": digest(model),
-                "weights": "dequantized to F32 by llama-quantize",
-            },
+            "weights": "dequantized to F32 by llama-quantize",
             "text": {"file": text.name, "sha256": digest(text)},
             "flags": FLAGS,
             "tool": "tools/update_parity_golden.py",
         },
-        "tokens": {"count": len(ids), "sha256": sha256_tokens(ids)},
-        "running_perplexity": {},
-        "positions": {
-            "n_ctx": POSITION_CONTEXT,
-            "chunk": 0,
-            "nll": position_nll(f32, ids[:POSITION_CONTEXT], threads),
+        "models": {name: model(programs, name, text, work, threads) for name in POSITIONS},
+        "runs": {
+            run.name: {
+                "flags": run.llama_flags,
+                "running_perplexity": running_perplexity(programs, run, text, work, threads),
+            }
+            for run in RUNS
         },
     }
-    for n_ctx in CONTEXTS:
-        golden["running_perplexity"][str(n_ctx)] = running_perplexity(
-            programs, f32, text, n_ctx, work, threads
-        )
-    target = ROOT / "tests" / "golden" / "parity_smollm2.json"
-    target.write_text(json.dumps(golden, indent=None, separators=(",", ":")) + "\n")
-    print(f"wrote {target.relative_to(ROOT)}")
+    GOLDEN.write_text(json.dumps(golden, indent=None, separators=(",", ":")) + "\n")
+    print(f"wrote {GOLDEN.relative_to(ROOT)}")
+
+
+def model(programs: Path, name: str, text: Path, work: Path, threads: int) -> dict[str, Any]:
+    """What is recorded of a model: its file, its tokens of the text, NLL of the first positions."""
+    file = resolve_model(name)
+    ids, count = tokenize(programs, file, text), POSITIONS[name]
+    return {
+        "file": file.name,
+        "sha256": digest(file),
+        "tokens": {"count": len(ids), "sha256": sha256_tokens(ids)},
+        "first_nll": position_nll(f32_file(programs, name, work), ids[:count], threads),
+    }
+
+
+def f32_file(programs: Path, name: str, work: Path) -> Path:
+    """The model's weights as F32; its file is made at the first use."""
+    target = work / f"{name}-f32.gguf"
+    if not target.exists():
+        part = target.with_suffix(".part")
+        arguments = ["--allow-requantize", resolve_model(name), part, "F32"]
+        subprocess.run([programs / "llama-quantize", *arguments], check=True, capture_output=True)
+        part.rename(target)
+    return target
 
 
 def tokenize(programs: Path, model: Path, text: Path) -> list[int]:
@@ -97,15 +107,13 @@ def tokenize(programs: Path, model: Path, text: Path) -> list[int]:
     return ast.literal_eval(done.stdout.decode().splitlines()[-1])
 
 
-def running_perplexity(
-    programs: Path, model: Path, text: Path, n_ctx: int, work: Path, threads: int
-) -> list[float]:
-    raw = work / f"perplexity-{n_ctx}.txt"
+def running_perplexity(programs: Path, run: ParityRun, text: Path, work: Path, threads: int) -> list[float]:
+    raw = work / f"perplexity-{run.name}.txt"
     if not raw.exists():
-        print(f"llama-perplexity, n_ctx {n_ctx} …", flush=True)
-        arguments = ["-m", model, "-f", text, "-c", n_ctx, "-b", n_ctx, "-t", threads, *FLAGS]
+        print(f"llama-perplexity, {run.name} …", flush=True)
+        arguments = ["-m", f32_file(programs, run.model, work), "-f", text, "-t", threads, *run.llama_flags]
         done = subprocess.run(
-            [programs / "llama-perplexity", *map(str, arguments)], capture_output=True, check=True
+            [programs / "llama-perplexity", *map(str, arguments), *FLAGS], capture_output=True, check=True
         )
         part = raw.with_suffix(".part")
         part.write_bytes(done.stdout + done.stderr)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from absl import flags
 
 from synapse_jax.errors import InputError
+from synapse_jax.spec.rope_scaling import parse_rope_scaling
 from synapse_jax.spec.runtime import RuntimeProfile
 from synapse_jax.spec.sampling import Sampling
 
@@ -109,7 +111,8 @@ def define_model(values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "model",
         "smollm2-135m-instruct",
-        "A .gguf file, or a catalog name that is fetched once.",
+        "A .gguf file, a Hugging Face folder, or a name that is fetched once: of the catalog, or "
+        "hf:org/repo[/FILE.gguf].",
         flag_values=values,
     )
 
@@ -122,6 +125,12 @@ def define_runtime(values: flags.FlagValues, *, context: int | None) -> None:
         context,
         f"Positions a sequence may have; by default {what}.",
         lower_bound=1,
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "rope_scaling",
+        None,
+        "none, linear:F, or yarn:F:ORIGINAL[:key=value…]; by default what the file declares.",
         flag_values=values,
     )
     flags.DEFINE_enum(
@@ -170,7 +179,8 @@ def define_sampling(values: flags.FlagValues) -> None:
 
 def sampling_from(values: flags.FlagValues) -> Sampling:
     """The sampling that the flags of `define_sampling` ask for."""
-    return Sampling(**{field.name: values[field.name].value for field in dataclasses.fields(Sampling)})
+    given: dict[str, Any] = {field.name: values[field.name].value for field in dataclasses.fields(Sampling)}
+    return Sampling(**given)
 
 
 def define_output(values: flags.FlagValues) -> None:
@@ -206,7 +216,11 @@ def define_tokens(values: flags.FlagValues) -> None:
 def profile_from(values: flags.FlagValues) -> RuntimeProfile:
     """The runtime profile that the flags of `define_runtime` ask for."""
     return RuntimeProfile(
-        context=values.context, precision=values.precision, page_size=values.page_size, device=values.device
+        context=values.context,
+        rope=None if values.rope_scaling is None else parse_rope_scaling(values.rope_scaling),
+        precision=values.precision,
+        page_size=values.page_size,
+        device=values.device,
     )
 
 

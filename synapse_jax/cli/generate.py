@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from absl import flags
 
 from synapse_jax.cli import flags as shared
-from synapse_jax.cli.inputs import open_model, read_input
+from synapse_jax.cli.inputs import check_chat, define_chat, open_model, read_chat, read_input
 from synapse_jax.cli.output import optional_file, save, show
 from synapse_jax.cli.progress import Progress, say
 from synapse_jax.cli.sessions import open_session, timed
@@ -24,9 +24,10 @@ def define(values: flags.FlagValues) -> None:
     shared.define_model(values)
     flags.DEFINE_string("prompt", None, "The prompt.", flag_values=values)
     flags.DEFINE_string(
-        "prompt_file", None, "A UTF-8 file that is the prompt, every byte of it.", flag_values=values
+        "prompt_file", None, "A file that is the prompt, every byte of it.", flag_values=values
     )
     shared.define_tokens(values)
+    define_chat(values)
     flags.DEFINE_integer(
         "max_new_tokens",
         128,
@@ -46,13 +47,16 @@ def define(values: flags.FlagValues) -> None:
 
 def run(values: flags.FlagValues) -> int:
     """Continues the prompt and prints the text."""
-    source = shared.choose_one(values, ("prompt", "prompt_file", "tokens", "tokens_file"))
+    source = shared.choose_one(values, ("prompt", "prompt_file", "messages_file", "tokens", "tokens_file"))
+    check_chat(values, source)
     if values.stream and values.json:
         raise InputError("--stream prints the text and --json prints the record: choose one")
     sampling, profile = shared.sampling_from(values), shared.profile_from(values)
     with optional_file(values.output) as output, open_model(values) as model:
         resolved = resolve(profile, model.spec)
-        prompt = read_input(values, source, model)
+        tokenizer = model.tokenizer  # the text needs it, whatever the prompt is
+        is_chat = values.chat or source == "messages_file"
+        prompt = read_chat(values, source, model) if is_chat else read_input(values, source, model)
         if not prompt.ids:
             raise InputError(
                 f"--{source.replace('_', '-')} is empty and the vocabulary adds no BOS: nothing to continue"
@@ -61,7 +65,7 @@ def run(values: flags.FlagValues) -> int:
         needed = positions_needed(len(prompt.ids), values.max_new_tokens, resolved.context)
         entries = generation_entries(len(prompt.ids), values.max_new_tokens, sampling, values.logprobs)
         session = open_session(values, model, profile, entries, needed)
-        stream = _Stream(model.tokenizer) if values.stream else None
+        stream = _Stream(tokenizer) if values.stream else None
         # A bar and the text would write over each other.
         progress = Progress("none" if values.stream else values.progress, "generate", "tokens")
         generation, seconds = timed(
@@ -79,8 +83,13 @@ def run(values: flags.FlagValues) -> int:
         # The last new token is not evaluated, unless a stop token came after it.
         evaluated = (prompt.ids + list(generation.token_ids))[: session.cache.held]
         timings = records.Timings(session.load_s, session.compile_s, seconds, len(evaluated))
-        text = model.tokenizer.decode(generation.token_ids)
-        result = {"text": text, **dataclasses.asdict(generation), "sampling": dataclasses.asdict(sampling)}
+        text = tokenizer.decode(generation.token_ids)
+        result = {
+            "text": text,
+            **dataclasses.asdict(generation),
+            "sampling": dataclasses.asdict(sampling),
+            "chat": prompt.chat,
+        }
         record = records.build_record(
             "generate",
             result=result,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import os
+from typing import Any
 
 from absl import flags
 
@@ -11,9 +13,10 @@ from synapse_jax.cli.progress import DOWNLOAD_BAR, say, warn
 from synapse_jax.errors import InputError
 from synapse_jax.io.model_file import ModelFile, load
 from synapse_jax.io.quoting import shown_path
-from synapse_jax.io.text_file import drop_trailing_newline, read_text
+from synapse_jax.io.text_file import describe_bad_bytes, drop_trailing_newline, read_bytes, strict_text
 from synapse_jax.io.tokenizer import Tokenizer
 from synapse_jax.io.tokens_file import check_token_ids, parse_tokens, read_tokens_file
+from synapse_jax.io.utf8 import text_bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,12 +28,14 @@ class Tokens:
     """The flag they came from."""
     dropped_newline: bool | None = None
     """Whether a text file's last newline was dropped; None where it does not apply."""
+    chat: dict[str, Any] | None = None
+    """The text that the chat template made and the time that it could see; None without a template."""
 
 
 def open_model(values: flags.FlagValues, *, weights: bool = True) -> ModelFile:
     """The model of `--model`; its warnings go to standard error."""
     progress = values.progress if "progress" in values else "auto"
-    model = load(values.model, weights=weights, log=say(progress), bar=DOWNLOAD_BAR[progress])
+    model = load(values.model, weights=weights, digest=True, log=say(progress), bar=DOWNLOAD_BAR[progress])
     for line in model.warnings if weights else ():
         warn(f"{shown_path(model.path)}: {line}")
     return model
@@ -50,31 +55,114 @@ def read_input(
         source = "--tokens" if name == "tokens" else shown_path(given)
         check_token_ids(ids, model.spec.vocab_size, source)
         return Tokens(ids, name)
-    text, dropped = argument_text(given, "--prompt") if name == "prompt" else read_text(given), None
+    text, source = read_text_input(values, name)
+    dropped = None
     if drop_newline:
         text, dropped = drop_trailing_newline(text)
-    return Tokens(encode(model.tokenizer, text), name, dropped)
+    return Tokens(encode(model.tokenizer, text, source), name, dropped)
 
 
-def argument_text(given: str, flag: str) -> str:
-    """The text of an argument: its bytes are UTF-8, whatever the locale took them for.
+def define_chat(values: flags.FlagValues) -> None:
+    """Flags that put a prompt into the model's chat template."""
+    flags.DEFINE_bool(
+        "chat",
+        False,
+        "The prompt is what a user says: the model's chat template is applied.",
+        flag_values=values,
+    )
+    flags.DEFINE_string("system", None, "What the system says, before the user.", flag_values=values)
+    flags.DEFINE_string(
+        "messages_file",
+        None,
+        'A conversation: a JSON list of {"role": …, "content": …}. The chat template is applied.',
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "chat_time",
+        None,
+        "The time that the chat template sees, as 2026-01-31T12:00:00; by default the real one.",
+        flag_values=values,
+    )
+
+
+def check_chat(values: flags.FlagValues, source: str) -> None:
+    """Refuses chat flags that do not go together.
 
     Raises:
-        InputError: they are not.
+        InputError: `--chat` with tokens, or a flag that has no effect.
     """
+    if values.chat and source in ("tokens", "tokens_file"):
+        raise InputError(f"--chat takes a text, not --{source.replace('_', '-')}")
+    if values.system is not None and not (values.chat and source != "messages_file"):
+        raise InputError("--system goes with --chat and --prompt or --prompt-file")
+    if values.chat_time is not None and not (values.chat or source == "messages_file"):
+        raise InputError("--chat-time goes with --chat or --messages-file")
+
+
+def read_chat(values: flags.FlagValues, source: str, model: ModelFile) -> Tokens:
+    """Token IDs of a conversation in the model's chat template.
+
+    Raises:
+        InputError: no template, bad messages, or a template that refuses them.
+    """
+    from synapse_jax.io.chat import encode_chat, read_messages  # no other command needs it
+
+    if source == "messages_file":
+        messages = read_messages(values.messages_file)
+    else:
+        data, shown = read_text_input(values, source)
+        messages = [{"role": "user", "content": strict_text(data, shown)}]
+        if values.system is not None:
+            system = strict_text(argument_bytes(values.system), "--system")
+            messages.insert(0, {"role": "system", "content": system})
+    for line in model.tokenizer.warnings:
+        warn(line)
+    now = None if values.chat_time is None else _time(values.chat_time)
+    prompt = encode_chat(model.tokenizer, model.chat_template, messages, now=now)
+    chat = {"text": prompt.text, "now": prompt.now.isoformat()}
+    return Tokens(list(prompt.ids), source, chat=chat)
+
+
+def _time(given: str) -> datetime.datetime:
     try:
-        return os.fsencode(given).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{flag}: not valid UTF-8 at byte {error.start}") from None
-    except UnicodeEncodeError as error:
-        raise InputError(f"{flag}: not valid Unicode at character {error.start}") from None
+        return datetime.datetime.fromisoformat(given)
+    except ValueError:
+        raise InputError(f"--chat-time {given!r} is not a time like 2026-01-31T12:00:00") from None
 
 
-def encode(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Token IDs with the vocabulary's special tokens, special parsing off; warnings go to standard error."""
+def read_text_input(values: flags.FlagValues, name: str) -> tuple[bytes, str]:
+    """The text of `--prompt` or of a file, as bytes, and what to call it in messages.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    given: str = values[name].value  # type: ignore[assignment]
+    return (argument_bytes(given), "--prompt") if name == "prompt" else (read_bytes(given), shown_path(given))
+
+
+def argument_bytes(given: str) -> bytes:
+    """The bytes of an argument as they were typed, whatever the locale took them for."""
+    try:
+        return os.fsencode(given)
+    except UnicodeEncodeError:  # not from a command line: the locale cannot spell it
+        return text_bytes(given)
+
+
+def encode(tokenizer: Tokenizer, text: bytes, source: str, *, parse_special: bool = False) -> list[int]:
+    """Token IDs with the vocabulary's BOS and EOS; warnings go to standard error.
+
+    Args:
+        tokenizer: The model's.
+        text: UTF-8; where it is not, a warning names the first bad byte.
+        source: The file or flag the text came from.
+        parse_special: Whether control tokens in the text become their IDs.
+    """
     for line in tokenizer.warnings:
         warn(line)
+    bad = describe_bad_bytes(text, source)
+    if bad:
+        warn(bad)
     lost = tokenizer.count_lost_bytes(text)
     if lost:
         warn(f"{lost} bytes of the text have no token in this vocabulary and are lost, as in llama.cpp")
-    return tokenizer.encode(text)
+    return tokenizer.encode(text, parse_special=parse_special)

@@ -18,7 +18,8 @@ from synapse_jax.cli.output import optional_file, save, show
 from synapse_jax.errors import InputError
 from synapse_jax.evals.record import build_record
 from synapse_jax.io.catalog import resolve_model
-from synapse_jax.io.model_file import ModelFile, file_sha256
+from synapse_jax.io.file_digest import file_sha256
+from synapse_jax.io.model_file import ModelFile
 from synapse_jax.io.quoting import quote
 from synapse_jax.io.safetensors import SafetensorsFile, open_safetensors
 from synapse_jax.io.safetensors_header import READABLE
@@ -47,7 +48,7 @@ def run(values: flags.FlagValues) -> int:
 
 
 def describe(model: ModelFile) -> dict[str, Any]:
-    """Spec, tensors, metadata and problems of a GGUF file."""
+    """Spec, tensors, metadata and problems of a GGUF file or a Hugging Face folder."""
     problems: list[str] = []
     spec = tokenizer = None
     try:
@@ -67,17 +68,17 @@ def describe(model: ModelFile) -> dict[str, Any]:
         problems += [f"warning: {line}" for line in built.warnings]
     except InputError as error:
         problems.append(f"error: {error}")
-    tensors = model.gguf.tensors.values()
+    tensors = model.tensors.values()
     return {
-        "format": f"gguf {model.gguf.version}",
-        "gguf_version": model.gguf.version,
+        "format": model.format,
+        "gguf_version": None if model.gguf is None else model.gguf.version,
         "spec": spec,
         "tokenizer": tokenizer,
         "tensors": len(tensors),
         "tensor_bytes": sum(tensor.nbytes for tensor in tensors),
         "types": _counted(tensor.type_name for tensor in tensors),
         "shapes": None,
-        "metadata": {key: _shown(value) for key, value in model.gguf.metadata.items()},
+        "metadata": {key: _shown(value) for key, value in model.metadata.items()},
         "problems": problems,
     }
 
@@ -126,6 +127,8 @@ def _shown(value: Any) -> Any:
     if isinstance(value, list | np.ndarray):
         first = [_shown(item) for item in value[:_LONGEST_ARRAY]]
         return first if len(value) <= _LONGEST_ARRAY else {"length": len(value), "first": first}
+    if isinstance(value, dict):
+        return {key: _shown(item) for key, item in value.items()}
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
@@ -150,7 +153,7 @@ def _table(result: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _one_line(value: Any) -> str:
     """A key or a value of a file as one short line, whatever is in it."""
-    if isinstance(value, dict):
+    if isinstance(value, dict) and value.keys() == {"length", "first"}:
         value = f"{value['length']} values"
     shown = str(value)
     text = shown[: 2 * _LONGEST_TEXT].encode("unicode_escape").decode()

@@ -14,6 +14,7 @@ import numpy as np
 
 from synapse_jax.io.model_file import ModelFile
 from synapse_jax.spec.digest import sha256_tokens
+from synapse_jax.spec.rope import RopeProfile
 
 if TYPE_CHECKING:  # records of commands that touch no device are made without jax
     import jax
@@ -105,7 +106,7 @@ def record_json(record: dict[str, Any]) -> str:
 def runtime_summary(profile: RuntimeProfile) -> dict[str, Any]:
     """Every field of a resolved profile."""
     fields = {field.name: getattr(profile, field.name) for field in dataclasses.fields(profile)}
-    assert profile.rope is not None
+    assert isinstance(profile.rope, RopeProfile)
     return {**fields, "rope": profile.rope.summary()}
 
 

@@ -45,11 +45,10 @@ def profile_identity(ir: ModelIR) -> Identity:
 
     It holds no shapes of steps and no version, so it keys prefixes, checkpoints and records.
     """
-    profile, tables = ir.profile, ir.rope_tables
+    profile = ir.profile
     parts = {
         "ir": ir_text(ir),
-        # Sliding layers may have a table of their own.
-        "rope": canonical_json(tables[0] if len(tables) == 1 else tables),
+        "rope": canonical_json(ir.rope_tables),
         "attention": profile.attention,
         "precision": profile.precision,
         "kv_dtype": profile.kv_dtype,

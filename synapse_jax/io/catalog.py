@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from synapse_jax.errors import InputError
 from synapse_jax.io.fetch import WheelFile, cache_folder, fetch_file, is_cached, print_line
+from synapse_jax.io.folder_files import is_model_folder
+from synapse_jax.io.hub import PREFIX, resolve_hub
 from synapse_jax.io.quoting import quote, shown_path
 from synapse_jax.io.wheels import Wheel
 
@@ -95,21 +98,24 @@ def resolve_model(
     log: Callable[[str], None] = print_line,
     bar: bool | None = None,
 ) -> Path:
-    """The file of a model.
+    """The file or folder of a model.
 
     Args:
-      name_or_path: A catalog name, fetched once and cached, or the path of a file.
+      name_or_path: A catalog name or a name of the hub (`hf:org/repo`), fetched once and cached; or the
+        path of a file or a Hugging Face folder.
       log: Receives plain progress lines while a model is fetched.
-      bar: Show pip's own progress bar; None: when standard error is a terminal.
+      bar: Show the progress bars of pip and of the hub's client; None: when standard error is a terminal.
 
     Returns:
-      Path of an existing file.
+      Path of an existing file or folder.
 
     Raises:
       InputError: neither a name nor a file; lists the names.
       RunError: fetching failed.
     """
     value = os.fspath(name_or_path)
+    if value.startswith(PREFIX):
+        return resolve_hub(value, log=log, bar=sys.stderr.isatty() if bar is None else bar)
     entry = CATALOG.get(value)
     if entry is not None:
         return _fetch(entry, log, bar)
@@ -123,7 +129,11 @@ def resolve_model(
     if found:
         return path
     if folder and value:
-        raise InputError(f"model {shown_path(path)}: is a folder, not a .gguf file")
+        if is_model_folder(path):
+            return path
+        raise InputError(
+            f"model {shown_path(path)}: is a folder without config.json and tokenizer.json, not a model"
+        )
     is_path = value.endswith(".gguf") or os.sep in value
     kind = "no such file" if is_path else "neither a file nor a named model"
     raise InputError(f"model {quote(value)}: {kind}; named models: {', '.join(CATALOG)}")

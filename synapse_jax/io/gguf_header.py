@@ -92,7 +92,7 @@ def parse_header(data: mmap.mmap | bytes, path: str) -> Header:
     _check_count(cursor, "key count", key_count, MAX_KEYS, _SMALLEST_KEY)
     metadata, value_types = _metadata(cursor, key_count)
     alignment = _alignment(cursor, metadata, value_types)
-    _refuse_split(cursor, metadata)
+    _check_split(cursor, metadata)
     _check_count(cursor, "tensor count", tensor_count, MAX_TENSORS, _SMALLEST_TENSOR)
     entries = {}
     for index in range(tensor_count):
@@ -155,18 +155,12 @@ def _alignment(cursor: Cursor, metadata: dict[str, Any], types: dict[str, str]) 
     return value
 
 
-def _refuse_split(cursor: Cursor, metadata: dict[str, Any]) -> None:
+def _check_split(cursor: Cursor, metadata: dict[str, Any]) -> None:
     count = metadata.get("split.count", 0)
     if not isinstance(count, int) or isinstance(count, bool):
         raise cursor.fail("split.count", f"is {quote(count)}, not an integer")
     if count < 0:
         raise cursor.fail("split.count", f"is {count}, not a number of files")
-    if count > 1:
-        raise cursor.fail(
-            "split.count",
-            f"is {count}: a model split over {count} files is not supported "
-            "yet; merge it into one file (llama-gguf-split --merge)",
-        )
 
 
 def _tensor(cursor: Cursor, index: int, alignment: int) -> TensorInfo:

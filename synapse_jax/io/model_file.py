@@ -3,42 +3,64 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from synapse_jax.errors import InputError
 from synapse_jax.io.catalog import resolve_model
-from synapse_jax.io.families import Layout, read_layout, unpair_rows
+from synapse_jax.io.families import Layout
 from synapse_jax.io.fetch import print_line
-from synapse_jax.io.gguf import GgufFile, open_gguf
-from synapse_jax.io.quoting import shown_path
-from synapse_jax.io.tokenizer import Tokenizer, build_tokenizer
+from synapse_jax.io.file_digest import Digest, file_sha256, files_sha256
+from synapse_jax.io.folder_files import folder_files
+from synapse_jax.io.gguf import GgufFile
+from synapse_jax.io.gguf_model import GgufModel
+from synapse_jax.io.gguf_split import open_split, split_files
+from synapse_jax.io.model_source import ModelSource, TensorInfo
+from synapse_jax.io.tokenizer import Tokenizer
 from synapse_jax.spec.model import ModelSpec
+
+if TYPE_CHECKING:
+    from synapse_jax.io.chat import ChatTemplate
 
 
 class ModelFile:
-    """An open model file.
+    """An open model: a GGUF file, or a Hugging Face folder.
 
-    `path`, `name`, `arch`, `gguf` and `sha256` need only the header. Everything
-    else needs a model that can be run, and raises InputError if the file is not
-    one: an unknown architecture, unsupported metadata, or no weights.
+    `path`, `name`, `arch`, `format`, `metadata`, `tensors` and `sha256` need only
+    headers. Spec and weights need a model that can be run, and raise InputError if
+    it is not one: an unknown architecture, unsupported metadata, or no weights.
 
     Attributes:
-      path: the file.
-      gguf: its header; `gguf.metadata` holds the vocabulary.
-      name: `general.name`, or the file's name without suffix.
-      arch: `general.architecture`.
+      path: the file or folder.
+      name: what the model calls itself, or the name of its file or folder.
+      arch: `general.architecture` of a GGUF file, `model_type` of a folder's config.json;
+        None for a folder without one.
+      format: `gguf 3`, or `hugging-face folder`.
+      metadata: GGUF keys, or the fields of config.json.
     """
 
-    def __init__(self, gguf: GgufFile):
-        self.path: pathlib.Path = gguf.path
-        self.gguf = gguf
-        self.name: str = gguf.optional_text("general.name") or gguf.path.stem
-        self.arch: str = gguf.require_text("general.architecture")
+    def __init__(self, source: ModelSource, digest: Digest | None = None):
+        self._source = source
+        self._digest = digest
+        self.path: pathlib.Path = source.path
+        self.name: str = source.name
+        self.arch: str | None = source.arch
+        self.format: str = source.format
+        self.metadata: Mapping[str, Any] = source.metadata
+
+    @property
+    def tensors(self) -> Mapping[str, TensorInfo]:
+        """Stored tensors by the format's own names; none where a folder's weights cannot be opened."""
+        return self._source.tensors
+
+    @property
+    def gguf(self) -> GgufFile | None:
+        """The header of a GGUF file; None for a folder."""
+        return self._source.gguf if isinstance(self._source, GgufModel) else None
 
     def __enter__(self) -> ModelFile:
         return self
@@ -47,12 +69,12 @@ class ModelFile:
         self.close()
 
     def close(self) -> None:
-        """Closes the file; arrays that were read stay."""
-        self.gguf.close()
+        """Closes the files; arrays that were read stay."""
+        self._source.close()
 
     @functools.cached_property
     def _layout(self) -> Layout:
-        return read_layout(self.gguf)
+        return self._source.layout()
 
     @property
     def spec(self) -> ModelSpec:
@@ -78,8 +100,7 @@ class ModelFile:
 
     def weight_types(self) -> dict[str, str]:
         """The stored type of each weight, for example `Q4_1`."""
-        tensors = self.gguf.tensors
-        return {name: tensors[source.tensor].type_name for name, source in self._layout.weights.items()}
+        return {name: self.tensors[source.tensor].type_name for name, source in self._layout.weights.items()}
 
     def read_weight(self, name: str) -> np.ndarray:
         """One weight; read one at a time, little more than its float32 size is in memory.
@@ -93,75 +114,85 @@ class ModelFile:
         Raises:
           KeyError: for a name that `weight_names` does not have.
         """
-        source = self._layout.weights[name]
-        rows = source.shape[0] if source.stored_rows else None
-        array = self.gguf.read(source.tensor, source.first_row, rows)
-        if source.paired_heads:
-            array = unpair_rows(array, source.paired_heads, self.spec.rotary_size)
-        return array
+        return self._source.read(self._layout.weights[name])
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
-        """The file's tokenizer, built at the first use; InputError if the file has none that is supported."""
-        return build_tokenizer(self.gguf.metadata, source=shown_path(self.path))
+        """The model's tokenizer, built at the first use; InputError if it has none that is supported."""
+        return self._source.tokenizer()
+
+    @functools.cached_property
+    def chat_template(self) -> ChatTemplate:
+        """The model's chat template; InputError if it has none."""
+        return self._source.chat_template()
 
     @property
     def stop_ids(self) -> frozenset[int]:
         """Tokens that end a continuation."""
         return self.tokenizer.stop_ids
 
-    @functools.cached_property
-    def _sha256(self) -> str:
-        return file_sha256(self.path)
-
     def sha256(self) -> str:
-        """SHA-256 of the whole file in hex; reads it once, at the first call."""
-        return self._sha256
+        """SHA-256 in hex; reads the files once. InputError if one cannot be read.
+
+        Of a file, its own. Of a folder, and of a file that is split, that of a line
+        `NAME SHA256` for each of `folder_files.folder_files`, or for each part, in the
+        order of the names.
+        """
+        if self._digest is None:
+            self._digest = Digest(lambda: _sha256(self.path))
+        return self._digest.result()
 
 
-def file_sha256(path: pathlib.Path) -> str:
-    """SHA-256 of a whole file in hex; InputError if it cannot be read."""
-    try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise InputError(f"{shown_path(path)}: cannot be read: {error.strerror or error}") from None
+def _sha256(path: pathlib.Path) -> str:
+    several = folder_files(path) if path.is_dir() else split_files(path)
+    return files_sha256(several) if several or path.is_dir() else file_sha256(path)
 
 
-def open_model_file(path: str | os.PathLike[str], *, weights: bool = True) -> ModelFile:
-    """Opens a model file and checks it.
+def open_model_file(path: str | os.PathLike[str], *, weights: bool = True, digest: bool = False) -> ModelFile:
+    """Opens a model and checks it.
 
     Args:
-      path: a GGUF file.
+      path: a GGUF file, any part of a split one, or a Hugging Face folder.
       weights: whether the file must be a model that can be run. False checks the
         header only, so that a vocabulary or an unknown architecture can be looked at.
+      digest: whether to begin at once, in a thread, to read the files for `sha256`.
 
     Raises:
       InputError: one line that names the file and what is wrong.
     """
-    gguf = open_gguf(path)
+    path = pathlib.Path(path)
+    begun = Digest(lambda: _sha256(path)) if digest else None
+    source = _folder_source(path) if path.is_dir() else GgufModel(open_split(path), path)
     try:
-        model = ModelFile(gguf)
+        model = ModelFile(source, begun)
         if weights:
             model.check_weights()
     except InputError:
-        gguf.close()
+        source.close()
         raise
     return model
+
+
+def _folder_source(path: pathlib.Path) -> ModelSource:
+    from synapse_jax.io.folder_model import FolderModel  # GGUF files need none of it
+
+    return FolderModel(path)
 
 
 def load(
     name_or_path: str | os.PathLike[str],
     *,
     weights: bool = True,
+    digest: bool = False,
     log: Callable[[str], None] = print_line,
     bar: bool | None = None,
 ) -> ModelFile:
     """Opens a model by catalog name or path; a catalog model is fetched once.
 
     Args:
-      name_or_path: a name of the catalog, or a GGUF file.
+      name_or_path: a name of the catalog or of the hub, a GGUF file or a Hugging Face folder.
       weights: as in `open_model_file`.
+      digest: as in `open_model_file`.
       log: receives progress lines while a model is fetched.
       bar: show a bar of the download; None: when standard error is a terminal.
 
@@ -169,4 +200,5 @@ def load(
       InputError: neither a name nor a usable file.
       RunError: fetching failed.
     """
-    return open_model_file(resolve_model(name_or_path, log=log, bar=bar), weights=weights)
+    path = resolve_model(name_or_path, log=log, bar=bar)
+    return open_model_file(path, weights=weights, digest=digest)

@@ -51,6 +51,11 @@ class StoredTensor:
     """The byte after its last one."""
 
     @property
+    def type_name(self) -> str:
+        """The dtype, by the name that descriptions of all formats have."""
+        return self.dtype
+
+    @property
     def nbytes(self) -> int:
         """Bytes stored."""
         return self.stop - self.start

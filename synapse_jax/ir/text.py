@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import groupby
 
 from synapse_jax.ir.nodes import Block, ModelIR, Node, Value
+from synapse_jax.spec.digest import canonical_json
+from synapse_jax.spec.rope import RopeProfile
 
 
 def ir_text(ir: ModelIR) -> str:
@@ -32,16 +34,32 @@ def ir_text(ir: ModelIR) -> str:
 
 def profile_text(ir: ModelIR) -> str:
     """The resolved runtime choices that change numbers, a line each."""
-    profile, rope = ir.profile, ir.profile.rope
-    assert rope is not None
+    profile = ir.profile
     return (
-        f"rope {rope.type} base={rope.base!r} rotary={rope.rotary_size} factor={rope.factor!r} "
-        f"original={rope.original} trained={rope.trained_context} limit={rope.context_limit}\n"
-        f"attention {profile.attention}\n"
+        "".join(f"{_rope_line(index, rope)}\n" for index, rope in enumerate(ir.rope_tables))
+        + f"attention {profile.attention}\n"
         f"precision {profile.precision}\n"
         f"kv_dtype {profile.kv_dtype}\n"
         f"page_size {profile.page_size}\n"
     )
+
+
+def _rope_line(table: int, rope: RopeProfile) -> str:
+    line = (
+        f"rope table={table} {rope.type} base={rope.base!r} rotary={rope.rotary_size} factor={rope.factor!r} "
+        f"original={rope.original} trained={rope.trained_context} limit={rope.context_limit}"
+    )
+    if rope.type == "none":
+        return line
+    line += f" magnitude={rope.magnitude!r}"
+    if rope.type == "yarn":
+        line += (
+            f" beta_fast={rope.beta_fast!r} beta_slow={rope.beta_slow!r} ext_factor={rope.ext_factor!r} "
+            f"truncate={rope.truncate}"
+        )
+    if rope.divisors:
+        line += f" divisors={canonical_json(rope.divisors)}"
+    return line
 
 
 def _block_lines(title: str, block: Block) -> list[str]:

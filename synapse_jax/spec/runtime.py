@@ -63,11 +63,14 @@ def resolve(profile: RuntimeProfile, spec: ModelSpec) -> RuntimeProfile:
     """The profile with context and RoPE profile filled in, checked against the model.
 
     Raises:
-        InputError: the context is above the window of the RoPE profile; both numbers are named.
+        InputError: the context is above the window of the RoPE profile, both numbers are named; or the RoPE
+            profile contradicts the file's.
     """
     rope = profile.rope
     if not isinstance(rope, RopeProfile):
         rope = rope_profile(spec, rope, profile.context)
+    elif spec.rope_scaling.type != "none" and rope != rope_profile(spec, None, profile.context):
+        raise InputError(f"the RoPE profile {rope} contradicts the file, which declares {spec.rope_scaling}")
     if (rope.rotary_size, rope.trained_context) != (spec.rotary_size, spec.trained_context):
         raise InputError(
             f"a RoPE profile for rotary size {rope.rotary_size} and {rope.trained_context} trained positions "
@@ -75,8 +78,11 @@ def resolve(profile: RuntimeProfile, spec: ModelSpec) -> RuntimeProfile:
         )
     context = rope.context_limit if profile.context is None else profile.context
     if context > rope.context_limit:
+        limit = f"context {context} is above the {rope.context_limit} positions"
+        if rope.context_limit == rope.trained_context:
+            raise InputError(f"{limit} the model was trained for (RoPE scaling {rope.type})")
         raise InputError(
-            f"context {context} is above the {rope.context_limit} positions the model was trained for "
-            f"(RoPE scaling {rope.type})"
+            f"{limit} of RoPE scaling {rope.type} (factor {rope.factor:g}, original {rope.original}); "
+            f"the model was trained for {rope.trained_context}"
         )
     return dataclasses.replace(profile, context=context, rope=rope)

@@ -47,6 +47,7 @@ def test_cli_generate_reports_decoded_text(synapse, tiny, tmp_path, greedy):
             "reused_tokens": 0,
             "logprobs": None,
             "sampling": dataclasses.asdict(sj.Sampling()),
+            "chat": None,
         }
         assert (record["tokens"]["count"], record["tokens"]["sha256"]) == (len(ids), sha256_tokens(ids))
         # The last new token is not evaluated.
@@ -121,3 +122,8 @@ def test_an_empty_prompt_needs_a_bos(synapse, tiny, tiny_bos):
         result = record["result"]
         assert (result["prompt_tokens"], result["text"], result["finish_reason"]) == (1, "", "stop")
         assert record["tokens"]["evaluated_count"] == 1
+
+
+def test_white_space_is_a_prompt(synapse, tiny):
+    result = synapse("generate", "--model", tiny, "--prompt", " \n", "--max-new-tokens", 2, "--json").record
+    assert result["result"]["prompt_tokens"] == 2 and len(result["result"]["token_ids"]) == 2

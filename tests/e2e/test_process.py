@@ -126,8 +126,16 @@ def test_results_do_not_depend_on_the_locale(synapse, tiny, tmp_path):
 def test_bytes_that_are_not_utf8(tiny, tmp_path):
     argv = [os.fsencode(str(word)) for word in [*MODULE, "tokenize", "--json", "--prompt"]]
     bad = subprocess.run([*argv, b"caf\xe9", b"--model", os.fsencode(tiny)], capture_output=True)
-    assert (bad.returncode, bad.stdout) == (2, b"")
-    assert bad.stderr == b"synapse: error: --prompt: not valid UTF-8 at byte 3\n"
+    line = b"synapse: warning: --prompt: not valid UTF-8: byte 0xE9 at offset 3 of 4; "
+    line += b"tokenized as llama.cpp does\n"
+    assert (bad.returncode, bad.stderr) == (0, line)
+    text = tmp_path / "text"
+    text.write_bytes(b"caf\xe9")
+    for environment in ({}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}):
+        given = [*MODULE, "tokenize", "--json", "--text-file", text, "--model", tiny]
+        file = finish([str(word) for word in given], env={**os.environ, **environment})
+        assert json.loads(file.stdout)["result"] == json.loads(bad.stdout)["result"]
+        assert file.stderr == line.replace(b"--prompt", os.fsencode(text))
     # A path may be any bytes: the record is UTF-8 all the same, and names it.
     path = os.path.join(os.fsencode(tmp_path), b"caf\xe9.gguf")
     os.symlink(tiny, path)
@@ -136,6 +144,14 @@ def test_bytes_that_are_not_utf8(tiny, tmp_path):
     assert (good.returncode, good.stderr) == (0, b"")
     for record in (good.stdout, (tmp_path / "record").read_bytes()):
         assert os.fsencode(json.loads(record.decode())["model"]["path"]) == path
+
+
+def test_control_tokens_are_parsed_where_asked(synapse, smol_path):
+    given = ["tokenize", "--json", "--model", smol_path, "--prompt", "<|im_start|>hi<|im_end|>"]
+    ids = synapse(*given).record["result"]["token_ids"]
+    assert not {1, 2} & set(ids)
+    assert synapse(*given, "--nospecial").record["result"]["token_ids"] == ids
+    assert synapse(*given, "--special").record["result"]["token_ids"] == [1, 6004, 2]
 
 
 # One prints more than standard output buffers, the other is written only when it ends.

@@ -93,6 +93,8 @@ def test_record_names_runtime_and_device(synapse, tiny, command):
         "original": CONTEXT,
         "trained_context": CONTEXT,
         "context_limit": CONTEXT,
+        "base": 10000.0,
+        "magnitude": 1.0,
     }
     assert record["device"]["platform"] and record["device"]["kind"]
     assert (runtime["device"], record["device"]["index"]) == ("auto", 0)

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from synapse_jax.errors import InputError
-from synapse_jax.ops.sampling import SamplerRows, choose, filter_logits, gumbel_noise, penalise
+from synapse_jax.ops import sampling as ops
+from synapse_jax.ops.sampling import SamplerRows, choose, gumbel_noise, penalise
 from synapse_jax.runtime.session import Session
 from synapse_jax.spec.sampling import GREEDY, Sampling
 from tests.tiny import Tiny
@@ -43,16 +44,38 @@ def rows(*settings: Sampling) -> SamplerRows:
     )
 
 
+def filter_logits(logits, given: SamplerRows) -> np.ndarray:
+    """Logits that the filters keep, −inf for the rest."""
+
+    def threshold(logits, given):
+        best_BI, _ = ops._best(logits)
+        return ops.threshold(logits, best_BI, given.top_k_B, given.top_p_B, given.min_p_B)
+
+    least_B = jax.jit(threshold)(logits, given)
+    return np.where(np.asarray(logits) >= np.asarray(least_B)[:, None], np.asarray(logits), -np.inf)
+
+
+def noise_of(seed, position, size) -> np.ndarray:
+    noise = jax.jit(gumbel_noise)(jnp.asarray(seed, jnp.uint32), jnp.int32(position), jnp.arange(size))
+    return np.asarray(noise)
+
+
+@pytest.fixture(params=[1024, 20], ids=["sorted", "searched"])
+def best(request, monkeypatch):
+    """How many logits are sorted: with 20 most thresholds must be searched for."""
+    monkeypatch.setattr(ops, "BEST", request.param)
+
+
 @pytest.mark.parametrize(
     "case", GOLDEN["cases"], ids=lambda case: f"{case['logits_seed']}-{case['settings']}"
 )
-def test_filters_keep_what_llama_cpp_keeps(case):
+def test_filters_keep_what_llama_cpp_keeps(best, case):
     setting = Sampling(**case["settings"])
     given = rows(setting)
     seen = np.zeros((1, GOLDEN["vocabulary"]), bool)
     seen[0, GOLDEN["seen"]] = True
     penalised = penalise(jnp.asarray(golden_logits(case))[None], jnp.asarray(seen), given.penalty_B)
-    kept = np.asarray(filter_logits(penalised, given.top_k_B, given.top_p_B, given.min_p_B))[0]
+    kept = filter_logits(penalised, given)[0]
     assert np.flatnonzero(np.isfinite(kept)).tolist() == [int(token) for token in case["kept"]]
     scaled = kept.astype(np.float64) / setting.temperature
     weights = np.exp(scaled - scaled.max())
@@ -60,19 +83,18 @@ def test_filters_keep_what_llama_cpp_keeps(case):
     assert np.abs(weights[weights > 0] / weights.sum() - expected).max() < 1e-6
 
 
-def test_nothing_is_filtered_by_default():
+def test_nothing_is_filtered_by_default(best):
     logits = jnp.asarray([[0.0, -200.0, 100.0, -0.0, 5.0]], jnp.float32)
     given = rows(Sampling(temperature=1.0))
-    kept = filter_logits(logits, given.top_k_B, given.top_p_B, given.min_p_B)
-    assert np.array_equal(np.asarray(kept), np.asarray(logits))
+    assert np.array_equal(filter_logits(logits, given), np.asarray(logits))
 
 
 def test_equal_logits_are_kept_together():
     logits = jnp.asarray([[1.0, 3.0, 0.0, 3.0, -0.0, 3.0]], jnp.float32)
     for top_k, expected in ((1, [1, 3, 5]), (4, [0, 1, 3, 5]), (5, [0, 1, 2, 3, 4, 5])):
         given = rows(Sampling(temperature=1.0, top_k=top_k))
-        kept = filter_logits(logits, given.top_k_B, given.top_p_B, given.min_p_B)
-        assert np.flatnonzero(np.isfinite(np.asarray(kept)[0])).tolist() == expected
+        kept = filter_logits(logits, given)
+        assert np.flatnonzero(np.isfinite(kept[0])).tolist() == expected
 
 
 def test_draws_follow_the_probabilities():
@@ -81,7 +103,7 @@ def test_draws_follow_the_probabilities():
     given = rows(Sampling(temperature=0.8, seed=11))
     many = SamplerRows(*(jnp.repeat(field, draws, axis=0) for field in given))
     shape = (draws, len(logits))
-    chosen = choose(
+    chosen = jax.jit(choose)(
         jnp.broadcast_to(jnp.asarray(logits), shape), jnp.zeros(shape, bool), jnp.arange(draws), many
     )
     weights = np.exp(logits.astype(np.float64) / 0.8)
@@ -92,16 +114,14 @@ def test_draws_follow_the_probabilities():
 
 
 def test_noise_is_that_of_seed_position_and_token_alone():
-    noise = np.asarray(gumbel_noise(jnp.asarray([0, 7], jnp.uint32), jnp.int32(100), 1000))
-    assert np.array_equal(noise, gumbel_noise(jnp.asarray([0, 7], jnp.uint32), jnp.int32(100), 1000))
+    noise = noise_of([0, 7], 100, 1000)
+    assert np.array_equal(noise, noise_of([0, 7], 100, 1000))
     assert np.isfinite(noise).all() and len(np.unique(noise)) > 990
     assert np.abs(noise.mean() - 0.5772) < 0.1
     for seed, position in (([0, 7], 101), ([0, 8], 100), ([1, 7], 100)):
-        other = gumbel_noise(jnp.asarray(seed, jnp.uint32), jnp.int32(position), 1000)
-        assert (np.asarray(other) != noise).mean() > 0.99
-    # The generator is counter based: a larger vocabulary begins with the same noise.
-    longer = gumbel_noise(jnp.asarray([0, 7], jnp.uint32), jnp.int32(100), 1500)
-    assert np.array_equal(np.asarray(longer)[:1000], noise)
+        assert (noise_of(seed, position, 1000) != noise).mean() > 0.99
+    some = gumbel_noise(jnp.asarray([0, 7], jnp.uint32), jnp.int32(100), jnp.asarray([999, 3]))
+    assert np.array_equal(np.asarray(some), noise[[999, 3]])
 
 
 def threefry_2x32(key: list[int], counter: list[int]) -> list[int]:
@@ -122,7 +142,7 @@ def test_noise_is_threefrys():
     """Drawn texts are reproducible over versions of jax: the generator is a published one."""
     # The known answer of the authors' own test for zeros.
     assert threefry_2x32([0, 0], [0, 0]) == [0x6B200159, 0x99BA4EFE]
-    noise = gumbel_noise(jnp.asarray([1, 2], jnp.uint32), jnp.int32(3), 50)
+    noise = noise_of([1, 2], 3, 50)
     key = threefry_2x32([1, 2], [0, 3])
     for token in range(50):
         high, low = threefry_2x32(key, [0, token])
@@ -146,6 +166,19 @@ def test_a_row_is_chosen_alike_beside_any_others():
         alone = jax.jit(choose)(logits[here], seen[here], position[here], rows(setting))
         assert int(alone[0]) == together[row]
     assert together[2] == logits[2].argmax()
+
+
+def test_a_draw_is_the_same_from_the_best_and_from_all(monkeypatch):
+    logits = np.random.RandomState(3).normal(0, 3, (8, 500)).astype(np.float32)
+    given = rows(*(Sampling(temperature=1.5, seed=seed, top_k=15, top_p=0.97) for seed in range(8)))
+    seen, position = np.zeros((8, 500), bool), np.arange(8)
+    chosen = []
+    for size in (10, 100, 500):  # of 10 the fifteenth is not one
+        monkeypatch.setattr(ops, "BEST", size)
+        # Another function each time: what is compiled for one size must not serve the next.
+        drawn = jax.jit(lambda *arguments: choose(*arguments))(logits, seen, position, given)
+        chosen.append(np.asarray(drawn).tolist())
+    assert chosen[0] == chosen[1] == chosen[2] and len(set(chosen[0])) > 5
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from synapse_jax.errors import InputError
-from synapse_jax.io.text_file import drop_trailing_newline, read_text
+from synapse_jax.io.text_file import describe_bad_bytes, drop_trailing_newline, read_bytes, read_text
 
 
 def test_text_is_read_as_it_is(tmp_path):
@@ -35,10 +35,18 @@ def test_other_encodings_are_refused_with_the_offset(tmp_path, data, offset):
         read_text(path)
 
 
+def test_one_line_tells_where_a_text_is_not_utf8():
+    assert describe_bad_bytes("Київ\0\ufeff".encode(), "t") is None
+    line = describe_bad_bytes(b"caf\xe9 \xff", "t.txt")
+    assert line == "t.txt: not valid UTF-8: byte 0xE9 at offset 3 of 6; tokenized as llama.cpp does"
+    assert "UTF-16" in describe_bad_bytes("Київ".encode("utf-16"), "t.txt")
+
+
 def test_missing_file_and_folder_are_refused(tmp_path):
     for path in (tmp_path / "none", tmp_path, "nul\0"):
-        with pytest.raises(InputError, match="cannot be read"):
-            read_text(path)
+        for read in (read_text, read_bytes):
+            with pytest.raises(InputError, match="cannot be read"):
+                read(path)
 
 
 def test_locale_does_not_matter(tmp_path):
@@ -64,3 +72,4 @@ def test_locale_does_not_matter(tmp_path):
 )
 def test_exactly_one_newline_is_dropped(text, expected):
     assert drop_trailing_newline(text) == expected
+    assert drop_trailing_newline(text.encode()) == (expected[0].encode(), expected[1])

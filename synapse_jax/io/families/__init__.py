@@ -6,7 +6,7 @@ from synapse_jax.errors import InputError
 from synapse_jax.io.families import decoder, gemma3, llama, phi3, qwen2, qwen3, refusals, rope_keys
 from synapse_jax.io.families.family import Family, Layout, WeightSource, unpair_rows
 from synapse_jax.io.gguf import GgufFile
-from synapse_jax.io.quoting import quote, shown_path
+from synapse_jax.io.quoting import listed, quote, shown_path
 from synapse_jax.spec.model import ModelSpec
 from synapse_jax.spec.rope import rope_profile
 
@@ -15,9 +15,6 @@ __all__ = ["FAMILIES", "Family", "Layout", "WeightSource", "read_layout", "unpai
 FAMILIES: dict[str, Family] = {
     family.arch: family for family in (gemma3.FAMILY, llama.FAMILY, phi3.FAMILY, qwen2.FAMILY, qwen3.FAMILY)
 }
-
-_LISTED = 8
-"""Names that one warning lists before it only counts."""
 
 
 def read_layout(file: GgufFile) -> Layout:
@@ -49,8 +46,8 @@ def read_layout(file: GgufFile) -> Layout:
     known = decoder.KNOWN_KEYS | rope_keys.KNOWN_KEYS | refusals.KNOWN_KEYS | family.keys
     known_keys = {f"{arch}.{key}" for key in known}
     unknown = [key for key in file.metadata if key.startswith(f"{arch}.") and key not in known_keys]
-    notes += _listed("unknown keys, not used", unknown)
-    notes += _listed("unknown tensors, not used", unused)
+    notes += listed("unknown keys, not used", unknown)
+    notes += listed("unknown tensors, not used", unused)
     return Layout(spec, weights, tuple(notes))
 
 
@@ -70,10 +67,3 @@ def _check_tensor(file: GgufFile, source: WeightSource) -> None:
             f"tensor {quote(source.tensor)}",
             f"has shape {list(shape)}, the metadata asks for {list(source.stored_shape)}",
         )
-
-
-def _listed(what: str, names: list[str]) -> list[str]:
-    if not names:
-        return []
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return [f"{what}: {', '.join(quote(name) for name in names[:_LISTED])}{more}"]

@@ -26,6 +26,9 @@ class WeightSource:
     stored_rows: int = 0
     """Rows of that fused tensor; 0 where the tensor is the weight."""
 
+    offset: float = 0.0
+    """Added to every value: 1 for norms whose files leave it to the code."""
+
     @property
     def stored_shape(self) -> tuple[int, ...]:
         """Shape of the tensor in the file."""

@@ -1,6 +1,6 @@
 """The llama family: Llama, SmolLM, Mistral and others that GGUF stores as `llama`.
 
-Query and key rows, and their biases, are stored as adjacent rotary pairs.
+GGUF stores query and key rows, and their biases, as adjacent rotary pairs; Hugging Face folders half-split.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ import re
 from synapse_jax.io.families import windows
 from synapse_jax.io.families.decoder import amended, decoder_weights, read_decoder_spec
 from synapse_jax.io.families.family import Family, WeightSource
+from synapse_jax.io.families.folder_decoder import FolderFamily, folder_weights, read_spec
+from synapse_jax.io.families.folder_windows import every_layer_of_mistral, no_layer
+from synapse_jax.io.folder_config import Config
 from synapse_jax.io.gguf import GgufFile
 from synapse_jax.spec.model import ModelSpec
 
@@ -38,3 +41,22 @@ def _weights(spec: ModelSpec) -> dict[str, WeightSource]:
 
 # tensor_data_layout is a remark of early converters; it names the pairing that all llama files have.
 FAMILY = Family("llama", _read_spec, _weights, windows.KNOWN_KEYS | {"tensor_data_layout"})
+
+
+def _read_config(config: Config, notes: list[str]) -> ModelSpec:
+    if config.text("model_type") == "mistral":
+        config.skip("max_window_layers")
+        return read_spec(
+            config,
+            "llama",
+            notes,
+            window=lambda config, layers: every_layer_of_mistral(config, layers, notes),
+        )
+    # transformers adds such biases to the output projection as well; those must be zero (`folders`).
+    biased = config.flag("attention_bias", False)
+    return read_spec(config, "llama", notes, window=no_layer, kv_heads_optional=True, qkv_bias=biased)
+
+
+FOLDER_FAMILY = FolderFamily(
+    {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM"}, _read_config, folder_weights
+)

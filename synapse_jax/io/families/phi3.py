@@ -9,7 +9,11 @@ from __future__ import annotations
 
 from synapse_jax.io.families import windows
 from synapse_jax.io.families.decoder import amended, fused_decoder_weights, read_decoder_spec
-from synapse_jax.io.families.family import Family
+from synapse_jax.io.families.family import Family, WeightSource
+from synapse_jax.io.families.folder_decoder import NAMES, FolderFamily, folder_weights, read_spec
+from synapse_jax.io.families.folder_windows import every_layer
+from synapse_jax.io.families.rope_fields import RopeFields, only_section, read_base, read_rope
+from synapse_jax.io.folder_config import Config
 from synapse_jax.io.gguf import GgufFile
 from synapse_jax.spec.model import ModelSpec
 
@@ -28,3 +32,30 @@ def _read_spec(file: GgufFile, notes: list[str]) -> ModelSpec:
 
 
 FAMILY = Family("phi3", _read_spec, fused_decoder_weights, windows.KNOWN_KEYS)
+
+
+_NAMES = NAMES | {
+    **dict.fromkeys(("q", "k", "v"), "self_attn.qkv_proj.weight"),
+    **dict.fromkeys(("gate", "up"), "mlp.gate_up_proj.weight"),
+}
+
+
+def _read_config(config: Config, notes: list[str]) -> ModelSpec:
+    def rope(config: Config, head_size: int) -> RopeFields:
+        section = only_section(config)
+        base = read_base(config, section, notes)
+        # "su" and "yarn" are what early files call LongRoPE.
+        return read_rope(
+            config, section, notes, head_size=head_size, base=base, partial=True, as_longrope=("su", "yarn")
+        )
+
+    # Without scaling it changes nothing.
+    config.skip("original_max_position_embeddings")
+    return read_spec(config, "phi3", notes, window=every_layer, rope=rope, kv_heads_optional=True)
+
+
+def _folder_weights(spec: ModelSpec) -> dict[str, WeightSource]:
+    return folder_weights(spec, _NAMES, sources=fused_decoder_weights)
+
+
+FOLDER_FAMILY = FolderFamily({"phi3": "Phi3ForCausalLM"}, _read_config, _folder_weights)

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from synapse_jax.io.families.decoder import amended, decoder_weights, read_decoder_spec
 from synapse_jax.io.families.family import Family
+from synapse_jax.io.families.folder_decoder import MOST, FolderFamily, folder_weights, read_spec
+from synapse_jax.io.families.folder_windows import upper_layers
+from synapse_jax.io.folder_config import Config
 from synapse_jax.io.gguf import GgufFile
 from synapse_jax.spec.model import ModelSpec
 
@@ -17,3 +20,11 @@ def _read_spec(file: GgufFile, notes: list[str]) -> ModelSpec:
 
 
 FAMILY = Family("qwen3", _read_spec, decoder_weights)
+
+
+def _read_config(config: Config, notes: list[str]) -> ModelSpec:
+    head_size = config.positive("head_dim", limit=MOST)
+    return read_spec(config, "qwen3", notes, window=upper_layers, head_size=head_size, qk_norm=True)
+
+
+FOLDER_FAMILY = FolderFamily({"qwen3": "Qwen3ForCausalLM"}, _read_config, folder_weights)
