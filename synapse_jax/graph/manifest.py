@@ -19,6 +19,7 @@ from synapse_jax.graph.fingerprint import Identity, profile_identity
 from synapse_jax.ir.build import build
 from synapse_jax.ir.text import ir_text, profile_text
 from synapse_jax.spec.model import ModelSpec
+from synapse_jax.spec.rope_scaling import RopeScaling
 from synapse_jax.spec.runtime import RuntimeProfile, resolve
 
 
@@ -36,6 +37,15 @@ def build_manifest(model: str, spec: ModelSpec, profiles: Mapping[str, RuntimePr
         "spec": dataclasses.asdict(spec),
         "profiles": {name: _profile(spec, profile) for name, profile in profiles.items()},
     }
+
+
+def read_spec(manifest: Mapping[str, Any]) -> ModelSpec:
+    """The model of a manifest that was read from JSON."""
+    fields = dict(manifest["spec"])
+    scaling = {name: tuple(v) if isinstance(v, list) else v for name, v in fields["rope_scaling"].items()}
+    fields["rope_scaling"] = RopeScaling(**scaling)
+    fields["window_layers"] = tuple(fields["window_layers"])
+    return ModelSpec(**fields)
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
