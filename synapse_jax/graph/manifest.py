@@ -41,8 +41,10 @@ def build_manifest(model: str, spec: ModelSpec, profiles: Mapping[str, RuntimePr
 
 def read_spec(manifest: Mapping[str, Any]) -> ModelSpec:
     """The model of a manifest that was read from JSON."""
-    fields = dict(manifest["spec"])
-    scaling = {name: tuple(v) if isinstance(v, list) else v for name, v in fields["rope_scaling"].items()}
+    fields: dict[str, Any] = dict(manifest["spec"])
+    scaling: dict[str, Any] = {
+        name: tuple(v) if isinstance(v, list) else v for name, v in fields["rope_scaling"].items()
+    }
     fields["rope_scaling"] = RopeScaling(**scaling)
     fields["window_layers"] = tuple(fields["window_layers"])
     return ModelSpec(**fields)
