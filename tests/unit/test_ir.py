@@ -51,7 +51,7 @@ def test_text_is_stable_and_tells_models_apart():
 def test_profile_text_names_every_choice():
     text = profile_text(ir_of(context=100, precision="bf16", page_size=64))
     for part in (
-        "rope none base=10000.0",
+        "rope table=0 none base=10000.0",
         "limit=256",
         "attention dense",
         "precision bf16",
