@@ -14,12 +14,12 @@ from synapse_jax.io.quoting import quote
 
 MAX_ARRAY = 1 << 21
 """Elements a metadata array may have. The largest real vocabularies and merge lists have half a million."""
-MAX_STRINGS = 1 << 20
-"""Strings that all arrays together may have. Gemma has 262,144, with merges it would be 800,000."""
+MAX_STRINGS = 900_000
+"""Strings that all arrays together may have. Gemma 4 has 777,050, with its merges."""
 MAX_STRING = 1 << 24
 """Bytes a string may have: 16 MiB. In memory each may take four."""
-MAX_HEADER = 1 << 25
-"""Bytes before the tensor data: 32 MiB. Gemma's has 6.5 million; with merges it would be 16 million."""
+MAX_HEADER = 28 << 20
+"""Bytes before the tensor data: 28 MiB. Gemma's has 6.5 million; with merges it would be 16 million."""
 
 _WINDOW = 1 << 20
 """Bytes of an array of strings that are looked at together."""
