@@ -11,9 +11,11 @@ from pathlib import Path
 from synapse_jax.errors import InputError
 from synapse_jax.io.fetch import WheelFile, cache_folder, fetch_file, is_cached, print_line
 from synapse_jax.io.folder_files import is_model_folder
-from synapse_jax.io.hub import PREFIX, resolve_hub
 from synapse_jax.io.quoting import quote, shown_path
 from synapse_jax.io.wheels import Wheel
+
+HUB_PREFIX = "hf:"
+"""What names of the Hugging Face hub begin with."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,7 +116,9 @@ def resolve_model(
       RunError: fetching failed.
     """
     value = os.fspath(name_or_path)
-    if value.startswith(PREFIX):
+    if value.startswith(HUB_PREFIX):
+        from synapse_jax.io.hub import resolve_hub  # few commands need it
+
         return resolve_hub(value, log=log, bar=sys.stderr.isatty() if bar is None else bar)
     entry = CATALOG.get(value)
     if entry is not None:

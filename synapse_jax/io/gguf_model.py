@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from synapse_jax.io.families import Layout, WeightSource, read_layout, unpair_rows
 from synapse_jax.io.gguf import GgufFile
 from synapse_jax.io.gguf_header import TensorInfo
 from synapse_jax.io.gguf_split import plain_stem
 from synapse_jax.io.quoting import shown_path
 from synapse_jax.io.tokenizer import Tokenizer, build_tokenizer
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # families and chat are loaded when used: tokenizing needs neither
     from synapse_jax.io.chat import ChatTemplate
+    from synapse_jax.io.families import Layout, WeightSource
 
 
 class GgufModel:
@@ -39,6 +39,8 @@ class GgufModel:
 
     def layout(self) -> Layout:
         """Spec and place of each weight."""
+        from synapse_jax.io.families import read_layout
+
         found = read_layout(self.gguf)
         self._rotary_size = found.spec.rotary_size
         return found
@@ -48,6 +50,8 @@ class GgufModel:
         rows = source.shape[0] if source.stored_rows else None
         array = self.gguf.read(source.tensor, source.first_row, rows)
         if source.paired_heads:
+            from synapse_jax.io.families import unpair_rows
+
             array = unpair_rows(array, source.paired_heads, self._rotary_size)
         return array
 

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from synapse_jax.errors import InputError, RunError
+from synapse_jax.io.catalog import HUB_PREFIX
 from synapse_jax.io.folder_files import INDEX, SETTINGS, WEIGHTS, read_object
 from synapse_jax.io.gguf_split import part_names
 from synapse_jax.io.quoting import quote
 
-PREFIX = "hf:"
-"""What names of the hub begin with."""
 TIMEOUT_S = 10.0
 """Seconds that a question to the hub may take; a download has the client's own limit for silence."""
 
@@ -85,7 +84,7 @@ def resolve_hub(name: str, *, log: Callable[[str], None], bar: bool) -> Path:
 
 
 def _parse(name: str) -> _Wanted:
-    match = _NAME.fullmatch(name.removeprefix(PREFIX))
+    match = _NAME.fullmatch(name.removeprefix(HUB_PREFIX))
     if match is None or ".." in match["repo"] or "--" in match["repo"]:
         raise InputError(f"model {quote(name)}: is not of the form hf:org/repo or hf:org/repo/FILE.gguf")
     file = match["file"]

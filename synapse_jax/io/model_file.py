@@ -12,7 +12,6 @@ import numpy as np
 
 from synapse_jax.errors import InputError
 from synapse_jax.io.catalog import resolve_model
-from synapse_jax.io.families import Layout
 from synapse_jax.io.fetch import print_line
 from synapse_jax.io.file_digest import Digest, file_sha256, files_sha256
 from synapse_jax.io.folder_files import folder_files
@@ -25,6 +24,7 @@ from synapse_jax.spec.model import ModelSpec
 
 if TYPE_CHECKING:
     from synapse_jax.io.chat import ChatTemplate
+    from synapse_jax.io.families import Layout
 
 
 class ModelFile:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from synapse_jax.io.families import Layout, WeightSource
 from synapse_jax.io.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from synapse_jax.io.chat import ChatTemplate
+    from synapse_jax.io.families import Layout, WeightSource
 
 
 class TensorInfo(Protocol):
