@@ -36,11 +36,9 @@ def strict_text(data: bytes, source: str) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        # utf-16 and utf-32 files begin with their mark, or have NUL in every other byte.
-        hint = "; it looks like UTF-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else ""
         raise InputError(
             f"{source}: not valid UTF-8: byte 0x{data[error.start]:02X} at offset {error.start} "
-            f"of {len(data)} ({error.reason}){hint}"
+            f"of {len(data)} ({error.reason}){_encoding_hint(data)}"
         ) from None
 
 
@@ -79,8 +77,12 @@ def describe_bad_bytes(data: bytes, source: str) -> str | None:
     at = first_bad_byte(data)
     if at is None:
         return None
-    hint = "; it looks like UTF-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else ""
     return (
-        f"{source}: not valid UTF-8: byte 0x{data[at]:02X} at offset {at} of {len(data)}{hint}; "
-        "tokenized as llama.cpp does"
+        f"{source}: not valid UTF-8: byte 0x{data[at]:02X} at offset {at} of "
+        f"{len(data)}{_encoding_hint(data)}; tokenized as llama.cpp does"
     )
+
+
+def _encoding_hint(data: bytes) -> str:
+    """What the bytes may be, for a message; UTF-16 files begin with their mark."""
+    return "; it looks like UTF-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else ""

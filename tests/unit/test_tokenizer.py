@@ -24,18 +24,6 @@ SMOL = json.loads((GOLDEN / "tokenizer_smollm2.json").read_text())
 TEXTS = json.loads(gzip.decompress((GOLDEN / "tokenizer_pairs.json.gz").read_bytes()))["texts"]
 
 
-@pytest.fixture(scope="module")
-def smol(smol_path) -> Tokenizer:
-    with open_gguf(smol_path) as file:
-        return build_tokenizer(file.metadata, source=smol_path.name)
-
-
-@pytest.fixture(scope="module")
-def gemma(gemma_path) -> Tokenizer:
-    with open_gguf(gemma_path) as file:
-        return build_tokenizer(file.metadata, source=gemma_path.name)
-
-
 def _pairs(pre: str | None = "gpt-2", **changes) -> dict:
     metadata = pair_vocabulary(TEXTS, pre)
     for key, value in changes.items():

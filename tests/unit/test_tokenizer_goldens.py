@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from synapse_jax.io.gguf import open_gguf
 from synapse_jax.io.pre_tokenizers import PRE_TOKENIZERS
 from synapse_jax.io.tokenizer import Tokenizer, build_tokenizer
 from tests.pair_vocabulary import pair_vocabulary
@@ -38,18 +37,6 @@ def _differences(tokenizer: Tokenizer, texts: list, golden: dict) -> list[tuple]
             if ids != expected:
                 found.append((text, parse, ids, expected))
     return found
-
-
-@pytest.fixture(scope="module")
-def smol(smol_path) -> Tokenizer:
-    with open_gguf(smol_path) as file:
-        return build_tokenizer(file.metadata, source=smol_path.name)
-
-
-@pytest.fixture(scope="module")
-def gemma(gemma_path) -> Tokenizer:
-    with open_gguf(gemma_path) as file:
-        return build_tokenizer(file.metadata, source=gemma_path.name)
 
 
 def test_random_strings_on_smollm2(smol):

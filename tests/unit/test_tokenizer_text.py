@@ -9,21 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synapse_jax.io.gguf import open_gguf
-from synapse_jax.io.tokenizer import Tokenizer, build_tokenizer
+from synapse_jax.io.tokenizer import Tokenizer
 from tests.random_texts import AWKWARD
-
-
-@pytest.fixture(scope="module")
-def smol(smol_path) -> Tokenizer:
-    with open_gguf(smol_path) as file:
-        return build_tokenizer(file.metadata, source=smol_path.name)
-
-
-@pytest.fixture(scope="module")
-def gemma(gemma_path) -> Tokenizer:
-    with open_gguf(gemma_path) as file:
-        return build_tokenizer(file.metadata, source=gemma_path.name)
 
 
 def test_a_lone_surrogate_is_its_three_bytes(smol, gemma):

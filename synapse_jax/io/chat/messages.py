@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any
 
 from synapse_jax.errors import InputError
+from synapse_jax.io.json_text import parse_json
 from synapse_jax.io.quoting import quote, shown_path
 from synapse_jax.io.text_file import read_text
 
@@ -33,17 +33,7 @@ def parse_messages(text: str, source: str) -> list[dict[str, Any]]:
     Raises:
       InputError: not JSON (line and column are named), or not messages.
     """
-    try:
-        value = json.loads(text.removeprefix("\ufeff"), parse_constant=_refuse_constant)
-    except json.JSONDecodeError as error:
-        reason = error.msg.removesuffix(" at")
-        raise InputError(
-            f"{source}: not valid JSON: {reason} at line {error.lineno}, column {error.colno}"
-        ) from None
-    except RecursionError:
-        raise InputError(f"{source}: not valid JSON: lists and objects nest too deeply") from None
-    except ValueError as error:
-        raise InputError(f"{source}: not valid JSON: {error}") from None
+    value = parse_json(text.removeprefix("\ufeff"), source, parse_constant=_refuse_constant)
     return check_messages(value, source)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from synapse_jax.errors import InputError
+from synapse_jax.io.json_text import parse_json
 from synapse_jax.io.quoting import quote, shown_path
 from synapse_jax.io.text_file import read_text
 
@@ -127,15 +127,7 @@ def _gguf_tokens(metadata: Mapping[str, Any]) -> dict[str, str]:
 
 def _read_config(path: Path) -> dict[str, Any]:
     source = shown_path(path)
-    try:
-        config = json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        reason = error.msg.removesuffix(" at")
-        raise InputError(
-            f"{source}: not valid JSON: {reason} at line {error.lineno}, column {error.colno}"
-        ) from None
-    except RecursionError:
-        raise InputError(f"{source}: not valid JSON: lists and objects nest too deeply") from None
+    config = parse_json(read_text(path), source)
     if not isinstance(config, dict):
         raise InputError(f"{source}: is not a JSON object")
     return config
