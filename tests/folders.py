@@ -175,19 +175,29 @@ def _rope(tiny: Tiny, old: bool) -> Fields:
     return {"rope_parameters": {"full_attention": scaling, "sliding_attention": local}}
 
 
-def folder_tensors(tiny: Tiny) -> Arrays:
-    """The canonical weights by the names of transformers; Gemma's norms without their 1."""
+def tensor_name(arch: str, name: str) -> str:
+    """What transformers calls a canonical weight."""
+    prefix, _, last = name.rpartition(".")
+    own = (_GEMMA_NAMES if arch == "gemma3" else _NAMES)[last]
+    return f"model.{prefix}.{own}" if prefix else own
+
+
+def folder_tensors(tiny: Tiny, *, fused: bool | None = None) -> Arrays:
+    """The canonical weights by the names of transformers; Gemma's norms without their 1.
+
+    Args:
+      tiny: The model.
+      fused: Whether the projections are stacked, as Phi3 has them; None: as the architecture has them.
+    """
     weights = tiny_weights(tiny)
-    weights = fused_weights(weights) if tiny.arch == "phi3" else weights
-    is_gemma = tiny.arch == "gemma3"
-    names = _GEMMA_NAMES if is_gemma else _NAMES
+    weights = fused_weights(weights) if (tiny.arch == "phi3" if fused is None else fused) else weights
     tensors = {}
     for name, array in weights.items():
-        prefix, _, last = name.rpartition(".")
-        less_one = is_gemma and last.endswith("norm")
-        tensors[f"model.{prefix}.{names[last]}" if prefix else names[last]] = array - less_one
+        # Gemma's code adds the 1 that GGUF files hold already.
+        less_one = tiny.arch == "gemma3" and name.endswith("norm")
+        tensors[tensor_name(tiny.arch, name)] = array - less_one
     if tiny.arch == "llama" and tiny.biased:
-        # Llama's attention_bias also adds one to the output projection.
+        # Llama's attention_bias also adds one to the output projection; these models have none.
         for i in range(tiny.layers):
             tensors[f"model.layers.{i}.self_attn.o_proj.bias"] = np.zeros(tiny.D, np.float32)
     return tensors

@@ -11,35 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from tests.folders import folder_tensors
 from tests.tiny import Tiny, fused_weights, tiny_weights, write_tiny
 from tests.tiny_rope import TinyRope
 
-_HF_NAMES = {
-    "attn_norm": "input_layernorm.weight",
-    "q": "self_attn.q_proj.weight",
-    "k": "self_attn.k_proj.weight",
-    "v": "self_attn.v_proj.weight",
-    "o": "self_attn.o_proj.weight",
-    "q_bias": "self_attn.q_proj.bias",
-    "k_bias": "self_attn.k_proj.bias",
-    "v_bias": "self_attn.v_proj.bias",
-    "ffn_norm": "post_attention_layernorm.weight",
-    "gate": "mlp.gate_proj.weight",
-    "up": "mlp.up_proj.weight",
-    "down": "mlp.down_proj.weight",
-    "q_norm": "self_attn.q_norm.weight",
-    "k_norm": "self_attn.k_norm.weight",
-    "qkv": "self_attn.qkv_proj.weight",
-    "gate_up": "mlp.gate_up_proj.weight",
-    "embed": "embed_tokens.weight",
-    "final_norm": "norm.weight",
-}
-# Gemma 3 has two norms around the FFN, and gives attention's second one the name of others' FFN norm.
-GEMMA_NAMES = _HF_NAMES | {
-    "attn_post_norm": "post_attention_layernorm.weight",
-    "ffn_norm": "pre_feedforward_layernorm.weight",
-    "ffn_post_norm": "post_feedforward_layernorm.weight",
-}
 _CLASSES = {
     "llama": "LlamaForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
@@ -69,7 +44,8 @@ def transformers_model(tiny: Tiny) -> Any:
 
     kind = getattr(transformers, transformers_class(tiny))
     model = kind(_transformers_config(tiny, kind.config_class)).to(torch.float32).eval()
-    given = {name: torch.from_numpy(array) for name, array in _transformers_weights(tiny).items()}
+    tensors = folder_tensors(tiny, fused=transformers_class(tiny) == "Phi3ForCausalLM")
+    given = {name: torch.from_numpy(array) for name, array in tensors.items()}
     missing, unexpected = model.load_state_dict(given, strict=False)
     # A tied head shares the embedding's memory.
     if unexpected or set(missing) - ({"lm_head.weight"} if tiny.tied else set()):
@@ -182,26 +158,3 @@ def _transformers_config(tiny: Tiny, config_class: Any) -> Any:
     )
     config._attn_implementation = "eager"
     return config
-
-
-def _transformers_weights(tiny: Tiny) -> dict[str, np.ndarray]:
-    weights = tiny_weights(tiny)
-    if transformers_class(tiny) == "Phi3ForCausalLM":
-        weights = fused_weights(weights)
-    is_gemma = tiny.arch == "gemma3"
-    names = GEMMA_NAMES if is_gemma else _HF_NAMES
-    named = {}
-    for name, array in weights.items():
-        prefix, _, last = name.rpartition(".")
-        if is_gemma and last.endswith("norm"):
-            # Its code adds the 1 that GGUF files hold already.
-            array = array - 1
-        if last == "head":
-            named["lm_head.weight"] = array
-        else:
-            named[".".join(filter(None, ("model", prefix, names[last])))] = array
-    # Llama's attention_bias also adds one to the output projection; these models have none.
-    if tiny.arch == "llama" and tiny.biased:
-        for i in range(tiny.layers):
-            named[f"model.layers.{i}.self_attn.o_proj.bias"] = np.zeros(tiny.D, np.float32)
-    return named

@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 
 from synapse_jax.io.model_file import ModelFile, open_model_file  # noqa: E402
 from synapse_jax.spec.digest import sha256_tokens  # noqa: E402
-from tests.oracles import GEMMA_NAMES  # noqa: E402
+from tests.folders import tensor_name  # noqa: E402
 
 TOKENS = 512
 TOLERANCE = 1e-3
@@ -111,10 +111,8 @@ def by_transformers(model: ModelFile, ids: list[int]) -> np.ndarray:
     network = transformers.Gemma3ForCausalLM(config).to(torch.float32).eval()
     weights = {}
     for name in model.weight_names():
-        prefix, _, last = name.rpartition(".")
         array = model.read_weight(name)
-        full = ".".join(filter(None, ("model", prefix, GEMMA_NAMES[last])))
-        weights[full] = torch.from_numpy(array - 1 if last.endswith("norm") else array)
+        weights[tensor_name("gemma3", name)] = torch.from_numpy(array - 1 if name.endswith("norm") else array)
     missing, unexpected = network.load_state_dict(weights, strict=False)
     if unexpected or set(missing) != {"lm_head.weight"}:
         sys.exit(f"missing {missing}, unexpected {unexpected}")
