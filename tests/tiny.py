@@ -278,7 +278,7 @@ def write_tiny(
         mutate(metadata, tensors)
     writer = gguf.GGUFWriter(path, metadata.pop("general.architecture", arch))
     for name, value in metadata.items():
-        _add_value(writer, name, value)
+        add_value(writer, name, value)
     for name, array in tensors.items():
         kind = gguf.GGMLQuantizationType[(types or {}).get(name, "F32")]
         writer.add_tensor(name, gguf.quants.quantize(array, kind), raw_dtype=kind)
@@ -289,7 +289,8 @@ def write_tiny(
     return tiny
 
 
-def _add_value(writer: gguf.GGUFWriter, name: str, value: Any) -> None:
+def add_value(writer: gguf.GGUFWriter, name: str, value: Any) -> None:
+    """Adds a key of `tiny_metadata`; types as `write_tiny` says of `mutate`."""
     kinds = gguf.GGUFValueType
     if isinstance(value, (list, tuple)):
         writer.add_array(name, value)
