@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 import synapse_jax as sj
 from synapse_jax.spec.rope import rope_profile
-from tests.folders import folder_tensors, rounded, write_folder
+from tests.folders import change_header, folder_tensors, rounded, write_folder
 from tests.tiny import Tiny, pair_rows, write_tiny
 from tests.tiny_cases import CASES, TOKENS
 
@@ -128,6 +129,33 @@ def test_every_dtype_is_read_from_one_file_and_from_shards(tmp_path, arch, dtype
             np.testing.assert_array_equal(
                 np.concatenate(halves), stored["model.layers.1.mlp.gate_up_proj.weight"]
             )
+
+
+def test_case_46_a_folder_may_mix_dtypes(tmp_path):
+    tiny = Tiny(tied=False)
+    kinds = dict(zip(folder_tensors(tiny), itertools.cycle(["F32", "F16", "BF16"]), strict=False))
+
+    def store(_, tensors):
+        tensors |= {name: rounded(array, kinds[name]) for name, array in tensors.items()}
+
+    write_folder(tmp_path / "mixed", tiny, dtype=kinds, shards=2)
+    write_folder(tmp_path / "rounded", tiny, mutate=store)
+    write_folder(tmp_path / "whole", tiny)
+    with _open(tmp_path / "mixed") as model:
+        assert set(model.weight_types().values()) == {"F32", "F16", "BF16"}
+    mixed, same, whole = (_logits(tmp_path / name) for name in ("mixed", "rounded", "whole"))
+    np.testing.assert_array_equal(mixed, same)
+    assert np.abs(mixed - whole).max() > 0.1
+
+
+def test_case_46_empty_metadata_change_nothing(tmp_path):
+    before = _logits(write_folder(tmp_path, Tiny(), shards=2))
+    for number in (1, 2):
+        change_header(
+            tmp_path / f"model-0000{number}-of-00002.safetensors",
+            lambda text: '{"__metadata__": {}, ' + text.removeprefix("{"),
+        )
+    np.testing.assert_array_equal(_logits(tmp_path), before)
 
 
 @pytest.mark.parametrize("name", ["llama-tied", "qwen2-tied"])
