@@ -165,7 +165,8 @@ def folder_config(tiny: Tiny, *, old: bool = False) -> Fields:
 def _rope(tiny: Tiny, old: bool) -> Fields:
     scaling = tiny.rope.parameters() if tiny.rope else {"rope_type": "default"}
     if old:
-        scaling["type"] = scaling.pop("rope_type")
+        if tiny.arch != "gemma3":  # its first configs had the newer name already
+            scaling["type"] = scaling.pop("rope_type")
         fields: Fields = {"rope_theta": tiny.rope_base, "rope_scaling": scaling if tiny.rope else None}
         return fields | ({"rope_local_base_freq": tiny.local_rope_base} if tiny.arch == "gemma3" else {})
     scaling["rope_theta"] = tiny.rope_base

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import gguf
 
-from tests.tiny import Tiny, add_value, tiny_metadata, tiny_tensors
+from tests.gguf_writing import add_value, finish
+from tests.tiny import Tiny, tiny_metadata, tiny_tensors
 
 
 def part(folder: Path, number: int, count: int = 3) -> Path:
@@ -26,7 +27,4 @@ def write_parts(folder: Path, tiny: Tiny | None = None, empty_first: bool = Fals
         add_value(writer, name, value)
     for name, array in tensors.items():
         writer.add_tensor(name, array)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)

@@ -1,10 +1,11 @@
-"""The same random weights as a Hugging Face folder and as a GGUF file compute the same."""
+"""The same random weights as a Hugging Face folder and as a GGUF file compute the same, and what transformers
+computes."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,11 @@ import pytest
 
 import synapse_jax as sj
 from synapse_jax.spec.rope import rope_profile
+from tests import oracles
 from tests.folders import change_header, folder_tensors, rounded, write_folder
 from tests.tiny import Tiny, pair_rows, write_tiny
-from tests.tiny_cases import CASES, TOKENS
+from tests.tiny_cases import CASES, LINEAR, LLAMA3, LONGROPE, TOKENS, context, tokens
+from tests.tiny_sessions import assert_close
 
 TOLERANCE = 1e-5
 """Largest difference of logits."""
@@ -33,16 +36,23 @@ def _has_folder(tiny: Tiny) -> bool:
     return not (tiny.arch == "phi3" and scaled and scaled.type != "longrope")
 
 
-TWINS = {name: tiny for name, tiny in CASES.items() if _has_folder(tiny)}
+_MISTRAL = CASES["mistral-window"]
+TWINS = {name: tiny for name, tiny in CASES.items() if _has_folder(tiny)} | {
+    # Mistral's other scalings, with quiet seeds too.
+    "mistral-window-linear": dataclasses.replace(_MISTRAL, rope=LINEAR, seed=177),
+    "mistral-window-llama3": dataclasses.replace(_MISTRAL, rope=LLAMA3, seed=179),
+    "mistral-window-longrope": dataclasses.replace(_MISTRAL, rope=LONGROPE, context=128, seed=160),
+}
+TYPES = {"none", "linear", "yarn", "llama3", "longrope"}
 
 
 def _open(path: Path) -> sj.ModelFile:
     return sj.load(path)
 
 
-def _logits(path: Path) -> np.ndarray:
+def _logits(path: Path, ids: Sequence[int] = TOKENS, context: int = 64) -> np.ndarray:
     with _open(path) as model:
-        return sj.Session(model, sj.RuntimeProfile(context=64, page_size=16), ready=[]).logits(TOKENS)
+        return sj.Session(model, sj.RuntimeProfile(context=context, page_size=16), ready=[]).logits(ids)
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +104,27 @@ def test_logits_are_those_of_the_gguf_file(twins, name):
     one, two = map(_logits, twins[name])
     same = _numbers(profiles[0]) == _numbers(profiles[1])
     assert np.abs(one - two).max() <= (TOLERANCE if same else FLOAT32_ROPE)
+
+
+def test_each_family_has_each_kind_of_rope():
+    kinds = {family: set() for family in ("llama", "mistral", "qwen2", "qwen3", "gemma3", "phi3")}
+    for tiny in TWINS.values():
+        family = "mistral" if tiny.arch == "llama" and tiny.window else tiny.arch
+        kinds[family].add(tiny.rope.type if tiny.rope else "none")
+    assert kinds.pop("phi3") == {"none", "longrope"}
+    assert all(found == TYPES for found in kinds.values())
+
+
+@pytest.mark.control
+@pytest.mark.parametrize("old", [False, True], ids=["new", "old"])
+@pytest.mark.parametrize("name", TWINS)
+def test_logits_are_those_of_transformers_on_the_folder(twins, tmp_path, name, old):
+    """`old`: transformers reads RoPE as configs spelled it before its version 5."""
+    oracles.require_transformers()
+    folder = write_folder(tmp_path, TWINS[name], old=True) if old else twins[name][1]
+    ids = tokens(name)
+    expected = oracles.transformers_logits(oracles.transformers_folder_model(folder), ids)
+    assert_close(_logits(twins[name][1], ids, context(name)), expected)
 
 
 @pytest.mark.parametrize("name", TWINS)

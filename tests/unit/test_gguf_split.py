@@ -11,6 +11,7 @@ import pytest
 
 from synapse_jax.errors import InputError
 from synapse_jax.io.model_file import open_model_file
+from tests.gguf_writing import finish
 from tests.split_gguf import part, write_parts
 from tests.tiny import Tiny, tiny_weights, write_tiny
 
@@ -22,10 +23,7 @@ def write_raw(path: Path, keys: dict[str, int], tensors: tuple[str, ...] = ()) -
         writer.add_key_value(name, value, gguf.GGUFValueType.UINT16)
     for name in tensors:
         writer.add_tensor(name, np.zeros(32, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
 
 
 @pytest.mark.parametrize("arch, empty_first", [("llama", False), ("phi3", True)])
