@@ -78,7 +78,7 @@ def write_folder(
     folder: Path,
     tiny: Tiny,
     *,
-    dtype: str = "F32",
+    dtype: str | dict[str, str] = "F32",
     shards: int = 1,
     old: bool = False,
     mutate: Callable[[Fields, Arrays], None] | None = None,
@@ -88,7 +88,7 @@ def write_folder(
     Args:
       folder: is made if need be.
       tiny: the model; one that transformers has.
-      dtype: F32, F16 or BF16; values are rounded to the nearest.
+      dtype: F32, F16 or BF16, one for all tensors or by name; values are rounded to the nearest.
       shards: files of weights; with more than one there is an index.
       old: whether RoPE is spelled as before transformers 5.
       mutate: changes config.json and tensors in place before they are written.
@@ -165,7 +165,8 @@ def folder_config(tiny: Tiny, *, old: bool = False) -> Fields:
 def _rope(tiny: Tiny, old: bool) -> Fields:
     scaling = tiny.rope.parameters() if tiny.rope else {"rope_type": "default"}
     if old:
-        scaling["type"] = scaling.pop("rope_type")
+        if tiny.arch != "gemma3":  # its first configs had the newer name already
+            scaling["type"] = scaling.pop("rope_type")
         fields: Fields = {"rope_theta": tiny.rope_base, "rope_scaling": scaling if tiny.rope else None}
         return fields | ({"rope_local_base_freq": tiny.local_rope_base} if tiny.arch == "gemma3" else {})
     scaling["rope_theta"] = tiny.rope_base
@@ -203,23 +204,35 @@ def folder_tensors(tiny: Tiny, *, fused: bool | None = None) -> Arrays:
     return tensors
 
 
-def write_safetensors(path: Path, tensors: Arrays, dtype: str = "F32") -> int:
+def write_safetensors(path: Path, tensors: Arrays, dtype: str | dict[str, str] = "F32") -> int:
     """Writes a safetensors file; returns the bytes of its tensors."""
     header: Fields = {}
     parts, offset = [], 0
     for name, array in tensors.items():
-        data = _stored(array, dtype)
+        kind = dtype if isinstance(dtype, str) else dtype[name]
+        data = _stored(array, kind)
         header[name] = {
-            "dtype": dtype,
+            "dtype": kind,
             "shape": list(array.shape),
             "data_offsets": [offset, offset + len(data)],
         }
         parts.append(data)
         offset += len(data)
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    path.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(parts))
+    _write_safetensors(path, json.dumps(header), b"".join(parts))
     return offset
+
+
+def change_header(path: Path, change: Callable[[str], str]) -> None:
+    """Rewrites the JSON of a safetensors file, right or wrong; the tensors' bytes stay."""
+    stored = path.read_bytes()
+    end = 8 + int.from_bytes(stored[:8], "little")
+    _write_safetensors(path, change(stored[8:end].decode()), stored[end:])
+
+
+def _write_safetensors(path: Path, header: str, data: bytes) -> None:
+    text = header.encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
 
 
 def _stored(array: np.ndarray, dtype: str) -> bytes:

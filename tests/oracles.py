@@ -24,6 +24,14 @@ _CLASSES = {
 }
 
 
+def require_transformers() -> None:
+    """Skips a test where transformers or torch is not there."""
+    import pytest  # tools use the rest of this module without it
+
+    pytest.importorskip("torch", reason="torch is not installed")
+    pytest.importorskip("transformers", reason="transformers (extra control) is not installed")
+
+
 def transformers_class(tiny: Tiny) -> str:
     """The class that computes this model.
 
@@ -51,6 +59,20 @@ def transformers_model(tiny: Tiny) -> Any:
     if unexpected or set(missing) - ({"lm_head.weight"} if tiny.tied else set()):
         raise ValueError(f"missing {missing}, unexpected {unexpected}")
     return model
+
+
+def transformers_folder_model(folder: Path) -> Any:
+    """The model that transformers makes of a Hugging Face folder: float32, on the CPU, eager attention."""
+    import torch
+    import transformers
+
+    model, found = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True
+    )
+    # It draws weights that it does not find.
+    if any(found.values()):
+        raise ValueError(f"{folder}: {found}")
+    return model.eval()
 
 
 def transformers_logits(model: Any, ids: Sequence[int]) -> np.ndarray:

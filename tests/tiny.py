@@ -14,6 +14,7 @@ from typing import Any
 import gguf
 import numpy as np
 
+from tests.gguf_writing import add_value, finish
 from tests.tiny_rope import TinyRope
 
 Metadata = dict[str, Any]
@@ -278,23 +279,9 @@ def write_tiny(
         mutate(metadata, tensors)
     writer = gguf.GGUFWriter(path, metadata.pop("general.architecture", arch))
     for name, value in metadata.items():
-        _add_value(writer, name, value)
+        add_value(writer, name, value)
     for name, array in tensors.items():
         kind = gguf.GGMLQuantizationType[(types or {}).get(name, "F32")]
         writer.add_tensor(name, gguf.quants.quantize(array, kind), raw_dtype=kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return tiny
-
-
-def _add_value(writer: gguf.GGUFWriter, name: str, value: Any) -> None:
-    kinds = gguf.GGUFValueType
-    if isinstance(value, (list, tuple)):
-        writer.add_array(name, value)
-    elif isinstance(value, np.generic):
-        writer.add_key_value(name, value.item(), kinds[value.dtype.name.upper()])
-    else:
-        kind = {bool: kinds.BOOL, int: kinds.UINT32, float: kinds.FLOAT32, str: kinds.STRING}[type(value)]
-        writer.add_key_value(name, value, kind)

@@ -90,13 +90,19 @@ def open_split(path: str | os.PathLike[str]) -> GgufFile:
 
 
 def split_files(path: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Parts of a split file that are there, by name, whichever of them is given; by names alone.
+    """Parts of a split file that are there, by name, whichever of them is given.
 
-    Empty for a name that is not one of a part.
+    Empty for a file that is not split, whatever its name.
+
+    Raises:
+      InputError: it has the name of a part and cannot be read.
     """
     match = _NAME.fullmatch(path.name)
     if match is None or not 2 <= int(match["count"]) <= _MAX_PARTS:
         return {}
+    with open_gguf(path) as file:
+        if file.optional_int("split.count") != int(match["count"]):
+            return {}
     paths = [path.with_name(name) for name in part_names(path.name)]
     return {part.name: part for part in paths if part.exists()}
 

@@ -14,6 +14,7 @@ import tokenizers
 
 from synapse_jax.errors import InputError
 from synapse_jax.io.byte_pieces import BYTE_OF, byte_value
+from synapse_jax.io.folder_files import read_object
 from synapse_jax.io.quoting import quote, shown_path
 from synapse_jax.io.text_file import read_bytes
 from synapse_jax.io.tokenizer import Tokenizer
@@ -147,7 +148,7 @@ class _Settings:
 
     def _read(self, name: str) -> dict[str, Any]:
         path = self._folder / name
-        return _parse(read_bytes(path), self.shown(name)) if path.exists() else {}
+        return read_object(path) if path.exists() else {}
 
     def flag(self, key: str, default: bool) -> bool:
         """A flag of tokenizer_config.json."""

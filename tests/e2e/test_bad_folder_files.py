@@ -1,4 +1,5 @@
-"""Folders whose files must be refused, or do not fit together: exit code 2, one line that names the file."""
+"""Folders whose files must be refused, or do not fit together (case 46): exit code 2, one line that names
+the file."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.e2e.test_bad_folders import refusal
-from tests.folders import folder_tensors, write_folder, write_safetensors
+from tests.folders import change_header, folder_tensors, write_folder, write_safetensors
 from tests.tiny import Tiny
 
 INDEX = "model.safetensors.index.json: "
@@ -34,6 +35,22 @@ def _repeat(folder: Path) -> None:
     write_safetensors(folder / shard(1), {name: tensors[name] for name in names[:9]})
 
 
+def _overlap(header: str) -> str:
+    """One matrix lies where another one of its size does."""
+    entries = json.loads(header)
+    gate, up = (entries[f"model.layers.0.mlp.{part}_proj.weight"] for part in ("gate", "up"))
+    up["data_offsets"] = gate["data_offsets"]
+    return json.dumps(entries)
+
+
+def _header_length(length: int) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        stored = (folder / shard(2)).read_bytes()
+        (folder / shard(2)).write_bytes(length.to_bytes(8, "little") + stored[8:])
+
+    return change
+
+
 FILES: dict[str, tuple[Callable[[Path], None], str]] = {
     "no config": (lambda folder: (folder / "config.json").unlink(), "config.json: no such file"),
     "config is a list": (
@@ -55,6 +72,29 @@ FILES: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "a shard without its tensor": (
         lambda folder: write_safetensors(folder / shard(3), {"x": ONE}), f"{shard(3)}: tensor 'model.",
+    ),
+    "a name twice in a shard": (
+        lambda folder: change_header(folder / shard(2), lambda text: text.replace("up_proj", "gate_proj")),
+        f"{shard(2)}: header: has 'model.layers.0.mlp.gate_proj.weight' twice",
+    ),
+    "a header of 2^63 bytes": (_header_length(2**63), f"{shard(2)}: header length: is {2**63}"),
+    "overlapping tensors": (
+        lambda folder: change_header(folder / shard(2), _overlap),
+        "_proj.weight': starts at offset",
+    ),
+    "bytes after the last tensor": (
+        lambda folder: (folder / shard(2)).write_bytes((folder / shard(2)).read_bytes() + b"x"),
+        f"{shard(2)}: data: 1 bytes follow tensor ",
+    ),
+    "an absent tensor in the index": (
+        lambda folder: change_index(folder, lambda index: index["weight_map"].update(foo=shard(2))),
+        f"{shard(2)}: tensor 'foo': is missing: {INDEX[:-2]} says that it is here",
+    ),
+    "a name twice in the index": (
+        lambda folder: (folder / INDEX[:-2]).write_text(
+            (folder / INDEX[:-2]).read_text().replace("up_proj", "gate_proj")
+        ),
+        "'model.layers.0.mlp.gate_proj.weight' is there twice",
     ),
     "a tensor in two shards": (_repeat, f"is also in '{shard(2)}'"),
     "index is cut": (lambda folder: (folder / INDEX[:-2]).write_text("{"), f"{INDEX}not JSON"),

@@ -102,6 +102,7 @@ def test_a_model_without_a_template_says_so(synapse, tiny):
         ("{{ raise_exception('no system role') }}", "chat template refuses the messages: no system role"),
         ("{% if %}", "chat template, line 1"),
         ("{{ ''.__class__.__mro__ }}", "chat template, line 1"),
+        ("{{ 'a' * 10**10 }}", "chat template, line 1: needs more than"),
     ],
 )
 def test_a_template_that_fails_is_one_line(synapse, tmp_path, template, message):

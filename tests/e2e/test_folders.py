@@ -108,6 +108,16 @@ def test_the_digest_is_of_what_the_model_is_read_from(synapse, tmp_path):
             ["config.json: not JSON", "vocab_size", "twice"],
         ),
         ("config.json", '{"vocab_size": "many"}', ["config.json: vocab_size is 'many'"]),
+        (
+            "generation_config.json",
+            '{"eos_token_id": 2, "eos_token_id": 3}',
+            ["generation_config.json: not JSON", "eos_token_id", "twice"],
+        ),
+        (
+            "generation_config.json",
+            '{"eos_token_id": [2, 320]}',
+            ["generation_config.json: eos_token_id 320 is outside the vocabulary of"],
+        ),
         ("tokenizer.json", "{}", ["tokenizer.json"]),
         ("tokenizer.json", None, ["tokenizer.json: cannot be read"]),
         (

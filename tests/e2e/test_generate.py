@@ -76,6 +76,15 @@ def test_a_stop_token_ends_the_text_and_is_not_in_it(synapse, tmp_path, greedy):
     assert (record["result"]["token_ids"], record["result"]["finish_reason"]) == (greedy[:at], "length")
 
 
+@pytest.mark.parametrize("key", ["eos_token_id", "eot_token_id"])
+def test_case_34_an_end_token_outside_the_vocabulary_is_refused(synapse, tmp_path, key):
+    path = tmp_path / "tiny.gguf"
+    write_tiny(path, mutate=lambda metadata, _: metadata.update({f"tokenizer.ggml.{key}": 288}))
+    # The tokens need no vocabulary, but where they end does.
+    refusal = synapse("generate", "--model", path, "--tokens", "1 2 3").refusal
+    assert f"{path}: tokenizer.ggml.{key} is 288, outside the vocabulary of 288 tokens" in refusal
+
+
 @pytest.mark.parametrize("new", [0, 1, 2])
 @pytest.mark.parametrize("length", [CONTEXT - 2, CONTEXT - 1, CONTEXT, CONTEXT + 1])
 def test_exactly_the_context_is_usable(synapse, tiny, length, new):

@@ -1,9 +1,11 @@
-"""The same random weights as a Hugging Face folder and as a GGUF file compute the same."""
+"""The same random weights as a Hugging Face folder and as a GGUF file compute the same, and what transformers
+computes."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +13,11 @@ import pytest
 
 import synapse_jax as sj
 from synapse_jax.spec.rope import rope_profile
-from tests.folders import folder_tensors, rounded, write_folder
+from tests import oracles
+from tests.folders import change_header, folder_tensors, rounded, write_folder
 from tests.tiny import Tiny, pair_rows, write_tiny
-from tests.tiny_cases import CASES, TOKENS
+from tests.tiny_cases import CASES, LINEAR, LLAMA3, LONGROPE, TOKENS, context, tokens
+from tests.tiny_sessions import assert_close
 
 TOLERANCE = 1e-5
 """Largest difference of logits."""
@@ -32,16 +36,23 @@ def _has_folder(tiny: Tiny) -> bool:
     return not (tiny.arch == "phi3" and scaled and scaled.type != "longrope")
 
 
-TWINS = {name: tiny for name, tiny in CASES.items() if _has_folder(tiny)}
+_MISTRAL = CASES["mistral-window"]
+TWINS = {name: tiny for name, tiny in CASES.items() if _has_folder(tiny)} | {
+    # Mistral's other scalings, with quiet seeds too.
+    "mistral-window-linear": dataclasses.replace(_MISTRAL, rope=LINEAR, seed=177),
+    "mistral-window-llama3": dataclasses.replace(_MISTRAL, rope=LLAMA3, seed=179),
+    "mistral-window-longrope": dataclasses.replace(_MISTRAL, rope=LONGROPE, context=128, seed=160),
+}
+TYPES = {"none", "linear", "yarn", "llama3", "longrope"}
 
 
 def _open(path: Path) -> sj.ModelFile:
     return sj.load(path)
 
 
-def _logits(path: Path) -> np.ndarray:
+def _logits(path: Path, ids: Sequence[int] = TOKENS, context: int = 64) -> np.ndarray:
     with _open(path) as model:
-        return sj.Session(model, sj.RuntimeProfile(context=64, page_size=16), ready=[]).logits(TOKENS)
+        return sj.Session(model, sj.RuntimeProfile(context=context, page_size=16), ready=[]).logits(ids)
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +106,27 @@ def test_logits_are_those_of_the_gguf_file(twins, name):
     assert np.abs(one - two).max() <= (TOLERANCE if same else FLOAT32_ROPE)
 
 
+def test_each_family_has_each_kind_of_rope():
+    kinds = {family: set() for family in ("llama", "mistral", "qwen2", "qwen3", "gemma3", "phi3")}
+    for tiny in TWINS.values():
+        family = "mistral" if tiny.arch == "llama" and tiny.window else tiny.arch
+        kinds[family].add(tiny.rope.type if tiny.rope else "none")
+    assert kinds.pop("phi3") == {"none", "longrope"}
+    assert all(found == TYPES for found in kinds.values())
+
+
+@pytest.mark.control
+@pytest.mark.parametrize("old", [False, True], ids=["new", "old"])
+@pytest.mark.parametrize("name", TWINS)
+def test_logits_are_those_of_transformers_on_the_folder(twins, tmp_path, name, old):
+    """`old`: transformers reads RoPE as configs spelled it before its version 5."""
+    oracles.require_transformers()
+    folder = write_folder(tmp_path, TWINS[name], old=True) if old else twins[name][1]
+    ids = tokens(name)
+    expected = oracles.transformers_logits(oracles.transformers_folder_model(folder), ids)
+    assert_close(_logits(twins[name][1], ids, context(name)), expected)
+
+
 @pytest.mark.parametrize("name", TWINS)
 def test_old_configs_say_the_same(twins, tmp_path, name):
     write_folder(tmp_path, TWINS[name], old=True)
@@ -128,6 +160,33 @@ def test_every_dtype_is_read_from_one_file_and_from_shards(tmp_path, arch, dtype
             np.testing.assert_array_equal(
                 np.concatenate(halves), stored["model.layers.1.mlp.gate_up_proj.weight"]
             )
+
+
+def test_case_46_a_folder_may_mix_dtypes(tmp_path):
+    tiny = Tiny(tied=False)
+    kinds = dict(zip(folder_tensors(tiny), itertools.cycle(["F32", "F16", "BF16"]), strict=False))
+
+    def store(_, tensors):
+        tensors |= {name: rounded(array, kinds[name]) for name, array in tensors.items()}
+
+    write_folder(tmp_path / "mixed", tiny, dtype=kinds, shards=2)
+    write_folder(tmp_path / "rounded", tiny, mutate=store)
+    write_folder(tmp_path / "whole", tiny)
+    with _open(tmp_path / "mixed") as model:
+        assert set(model.weight_types().values()) == {"F32", "F16", "BF16"}
+    mixed, same, whole = (_logits(tmp_path / name) for name in ("mixed", "rounded", "whole"))
+    np.testing.assert_array_equal(mixed, same)
+    assert np.abs(mixed - whole).max() > 0.1
+
+
+def test_case_46_empty_metadata_change_nothing(tmp_path):
+    before = _logits(write_folder(tmp_path, Tiny(), shards=2))
+    for number in (1, 2):
+        change_header(
+            tmp_path / f"model-0000{number}-of-00002.safetensors",
+            lambda text: '{"__metadata__": {}, ' + text.removeprefix("{"),
+        )
+    np.testing.assert_array_equal(_logits(tmp_path), before)
 
 
 @pytest.mark.parametrize("name", ["llama-tied", "qwen2-tied"])

@@ -190,7 +190,6 @@ def test_logits_are_those_of_llama_cpp_now(sessions):
 
 @pytest.mark.control
 def test_logits_are_those_of_transformers_now(sessions):
-    pytest.importorskip("torch", reason="torch is not installed")
-    pytest.importorskip("transformers", reason="transformers (extra control) is not installed")
+    oracles.require_transformers()
     model = oracles.transformers_model(CASES[LIVE])
     assert_close(sessions.logits(LIVE), oracles.transformers_logits(model, TOKENS))

@@ -11,34 +11,9 @@ import pytest
 
 from synapse_jax.errors import InputError
 from synapse_jax.io.model_file import open_model_file
-from tests.tiny import Tiny, tiny_metadata, tiny_tensors, tiny_weights, write_tiny
-
-
-def part(folder: Path, number: int, count: int = 3) -> Path:
-    return folder / f"tiny-{number:05}-of-{count:05}.gguf"
-
-
-def write_parts(folder: Path, arch: str = "llama", empty_first: bool = False) -> None:
-    """A TINY model in three parts, written by the gguf package as its converters do."""
-    tiny = Tiny(arch)
-    tensors = tiny_tensors(tiny)
-    each = -(-len(tensors) // (2 if empty_first else 3))
-    writer = gguf.GGUFWriter(
-        folder / "tiny.gguf", arch, split_max_tensors=each, small_first_shard=empty_first
-    )
-    for name, value in tiny_metadata(tiny).items():
-        kinds = {bool: gguf.GGUFValueType.BOOL, int: gguf.GGUFValueType.UINT32}
-        kinds |= {float: gguf.GGUFValueType.FLOAT32, str: gguf.GGUFValueType.STRING}
-        if isinstance(value, list | tuple):
-            writer.add_array(name, value)
-        else:
-            writer.add_key_value(name, value, kinds[type(value)])
-    for name, array in tensors.items():
-        writer.add_tensor(name, array)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+from tests.gguf_writing import finish
+from tests.split_gguf import part, write_parts
+from tests.tiny import Tiny, tiny_weights, write_tiny
 
 
 def write_raw(path: Path, keys: dict[str, int], tensors: tuple[str, ...] = ()) -> None:
@@ -48,15 +23,12 @@ def write_raw(path: Path, keys: dict[str, int], tensors: tuple[str, ...] = ()) -
         writer.add_key_value(name, value, gguf.GGUFValueType.UINT16)
     for name in tensors:
         writer.add_tensor(name, np.zeros(32, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
 
 
 @pytest.mark.parametrize("arch, empty_first", [("llama", False), ("phi3", True)])
 def test_a_split_model_is_the_model(tmp_path, arch, empty_first):
-    write_parts(tmp_path, arch, empty_first)
+    write_parts(tmp_path, Tiny(arch), empty_first)
     write_tiny(tmp_path / "whole.gguf", arch)
     names = sorted(path.name for path in tmp_path.glob("tiny-*"))
     assert len(names) == 3
