@@ -65,7 +65,8 @@ class Entry:
         return {"entry": self.name, "rows": self.rows, "capacity": self.capacity}
 
     def __str__(self) -> str:
-        return f"{self.name} rows={self.rows} capacity={self.capacity}"
+        several = f" sequences={self.sequences}" if 1 < self.sequences < self.rows else ""
+        return f"{self.name} rows={self.rows} capacity={self.capacity}{several}"
 
 
 def entry_for(ir: ModelIR, name: str, rows: int, capacity: int | None = None) -> Entry:
