@@ -1,6 +1,6 @@
 """Measures many endings of one prompt against the prompt alone.
 
-    python tools/bench_continuations.py [--model smollm2-135m-instruct] [--prompt 4000] [--endings 50] [--tokens 2]
+    python tools/bench_continuations.py [--model NAME] [--prompt 4000] [--endings 50] [--tokens 2]
 
 Prints the seconds of `generate(prompt, 0)` and of `score_continuations`, medians of alternating rounds, their
 ratio, and whether the scores are those of each text scored alone, to the bit.
