@@ -93,6 +93,10 @@ class Cache:
         ends = [min(length, source.held) for source in self._sources() if self._serves(source, length)]
         return max(ends, default=0)
 
+    def keep(self, length: int) -> None:
+        """Keeps what is usable of the first `length` positions of the main sequence."""
+        self._go_back(self.usable(length))
+
     def begin(self, length: int, positions: int, limit: int | None = None) -> None:
         """Keeps the first `length` positions of the main sequence and makes room for `positions` in all.
 
@@ -171,6 +175,12 @@ class Cache:
         if len(self._snapshots) > SNAPSHOTS:
             self._snapshots.pop(0).release()
 
+    def drop_snapshots(self) -> None:
+        """Lets go of all snapshots."""
+        for snapshot in self._snapshots:
+            snapshot.release()
+        self._snapshots.clear()
+
     def drop(self) -> None:
         """Forgets the contents and frees the pages; the next step makes new ones."""
         self._pools.drop()
@@ -222,9 +232,7 @@ class Cache:
 
     def _release_all(self) -> None:
         self.drop_forks()
-        for snapshot in self._snapshots:
-            snapshot.release()
-        self._snapshots.clear()
+        self.drop_snapshots()
         self.main.release()
 
     def _reserve(self, capacity: int) -> None:

@@ -55,8 +55,8 @@ class Prefix:
             limit: most positions that the pools may hold; the context by default.
 
         Yields:
-            What is reused. If the body fails, only these tokens are remembered, and what they were
-            evaluated to is what the cache holds.
+            What is reused. If the body fails, only these tokens are remembered and held, or fewer where
+            windows have moved past them.
         """
         if not reuse:
             self.forget()
@@ -71,7 +71,8 @@ class Prefix:
             yield reused
         except BaseException:
             self._cache.drop_forks()
-            self._cache.main.held = min(self._cache.held, length)
+            self._cache.keep(length)
+            self.tokens.keep(self._cache.held)
             raise
 
     def _note(self, common: int, length: int) -> str | None:
