@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import json
 import os
-from typing import Any, TextIO
+from collections.abc import Iterator
+from typing import Any
 
 from absl import flags
 
 from synapse_jax.cli import flags as shared
 from synapse_jax.cli.inputs import Tokens, open_model, read_input
 from synapse_jax.cli.output import optional_file, save, show
-from synapse_jax.cli.progress import Progress, warn
+from synapse_jax.cli.progress import Progress, say, warn
 from synapse_jax.cli.sessions import kv_memory, open_session, timed
 from synapse_jax.dims import MAX_STEP_ROWS
 from synapse_jax.errors import InputError
 from synapse_jax.evals import record as records
-from synapse_jax.evals.score import Protocol, TracedToken, score_chunks, summarize
+from synapse_jax.evals.checkpoint import Checkpoint
+from synapse_jax.evals.score import ChunkScore, Protocol, score_chunks, summarize
+from synapse_jax.evals.trace import Trace, open_trace
 from synapse_jax.io.model_file import ModelFile
 from synapse_jax.runtime.plan import scoring_entries
 from synapse_jax.spec.runtime import RuntimeProfile, resolve
@@ -44,6 +47,12 @@ def define(values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "trace", None, "Write a JSON line for every scored token to this file.", flag_values=values
     )
+    flags.DEFINE_string(
+        "checkpoint", None, "Put every chunk's sums into this file as they come.", flag_values=values
+    )
+    flags.DEFINE_bool(
+        "resume", False, "Go on after the last whole chunk of --checkpoint.", flag_values=values
+    )
     shared.define_progress(values)
     shared.define_output(values)
 
@@ -53,70 +62,126 @@ def run(values: flags.FlagValues) -> int:
     source = shared.choose_one(values, ("text_file", "tokens_file", "tokens"))
     if not 1 <= values.scoring_rows <= MAX_STEP_ROWS:
         raise InputError(f"--scoring-rows {values.scoring_rows} is not from 1 to {MAX_STEP_ROWS}")
+    if values.resume and values.checkpoint is None:
+        raise InputError("--resume goes with --checkpoint")
+    _check_files_differ(values)
     profile = shared.profile_from(values)
-    if None not in (values.trace, values.output) and os.path.realpath(values.trace) == os.path.realpath(
-        values.output
-    ):
-        raise InputError(f"--trace and --output are both {values.trace}")
-    with (
-        optional_file(values.output) as output,
-        optional_file(values.trace) as trace,
-        open_model(values) as model,
-    ):
+    with optional_file(values.output) as output, open_model(values) as model:
         resolve(profile, model.spec)
         tokens = read_input(values, source, model, drop_newline=source == "text_file")
         bos_id = model.tokenizer.bos_id if model.tokenizer.add_bos else None
-        protocol = Protocol(values.context, bos_id, values.chunks, values.score_last)
-        record = _score(values, model, profile, tokens, protocol, trace)
+        work = _Work(
+            values, model, profile, tokens, Protocol(values.context, bos_id, values.chunks, values.score_last)
+        )
+        with work.checkpoint() as checkpoint, open_trace(values.trace, checkpoint) as trace:
+            record = work.run(checkpoint, trace)
         save(output, record)
     show(values, record, _table(record))
     return 0
 
 
-def _score(
-    values: flags.FlagValues,
-    model: ModelFile,
-    profile: RuntimeProfile,
-    tokens: Tokens,
-    protocol: Protocol,
-    trace: TextIO | None,
-) -> dict[str, Any]:
-    """Scores the tokens; returns the record."""
-    chunks = protocol.cut(tokens.ids)
-    if len(tokens.ids) < 2 * protocol.n_ctx and values.score_last is None:
-        warn(
-            f"llama-perplexity wants at least {2 * protocol.n_ctx} tokens, two chunks; "
-            f"there are {len(tokens.ids)}"
+def _check_files_differ(values: flags.FlagValues) -> None:
+    """Refuses two flags that name the same file to write."""
+    named: dict[str, str] = {}
+    for flag in ("trace", "output", "checkpoint"):
+        path = values[flag].value
+        if path is None:
+            continue
+        other = named.setdefault(os.path.realpath(path), flag)
+        if other != flag:
+            raise InputError(f"--{other} and --{flag} are both {path}")
+
+
+class _Work:
+    """What is to be scored, checked before anything is compiled."""
+
+    def __init__(
+        self,
+        values: flags.FlagValues,
+        model: ModelFile,
+        profile: RuntimeProfile,
+        tokens: Tokens,
+        protocol: Protocol,
+    ):
+        self._values, self._model, self._profile = values, model, profile
+        self._tokens, self._protocol = tokens, protocol
+        self._chunks = protocol.cut(tokens.ids)
+        self._rows = min(values.scoring_rows, protocol.n_ctx - 1)
+        if len(tokens.ids) < 2 * protocol.n_ctx and values.score_last is None:
+            warn(
+                f"llama-perplexity wants at least {2 * protocol.n_ctx} tokens, two chunks; "
+                f"there are {len(tokens.ids)}"
+            )
+
+    @contextlib.contextmanager
+    def checkpoint(self) -> Iterator[Checkpoint | None]:
+        """The checkpoint that the flags ask for; one of another run is refused."""
+        if self._values.checkpoint is None:
+            yield None
+            return
+        with Checkpoint(self._values.checkpoint, self._identity(), resume=self._values.resume) as checkpoint:
+            yield checkpoint
+
+    def run(self, checkpoint: Checkpoint | None, trace: Trace) -> dict[str, Any]:
+        """Scores the tokens; returns the record."""
+        values, protocol = self._values, self._protocol
+        entries = scoring_entries(protocol.n_ctx - 1, self._rows)
+        session = open_session(values, self._model, self._profile, entries, protocol.n_ctx - 1)
+        done = [] if checkpoint is None else list(checkpoint.chunks)
+        if checkpoint is not None:
+            checkpoint.begin({str(e.entry): dict(e.executable.parts) for e in session.compiled_entries})
+            if done:
+                say(values.progress)(f"{len(done)} of {len(self._chunks)} chunks are in {values.checkpoint}")
+
+        def score() -> list[ChunkScore]:
+            scored = list(done)
+            progress = Progress(values.progress, "score", "positions", lambda: kv_memory(session))
+            for chunk in score_chunks(
+                session,
+                self._chunks,
+                protocol,
+                rows=self._rows,
+                done=done,
+                progress=progress,
+                trace=trace.write,
+            ):
+                if checkpoint is not None:
+                    checkpoint.add(chunk, trace.flush())
+                scored.append(chunk)
+            return scored
+
+        scored, seconds = timed(session, score)
+        result = {
+            **dataclasses.asdict(summarize(scored, protocol)),
+            "dropped_trailing_newline": self._tokens.dropped_newline,
+            "scoring_rows": values.scoring_rows,
+            "step_rows": self._rows,
+        }
+        evaluated = (len(self._chunks) - len(done)) * protocol.n_ctx
+        return records.build_record(
+            "score",
+            result=result,
+            model=self._model,
+            session=session,
+            ids=self._tokens.ids,
+            evaluated=self._chunks,
+            timings=records.Timings(session.load_s, session.compile_s, seconds, evaluated, len(done)),
         )
-    rows = min(values.scoring_rows, protocol.n_ctx - 1)
-    entries = scoring_entries(protocol.n_ctx - 1, rows)
-    session = open_session(values, model, profile, entries, protocol.n_ctx - 1)
 
-    def write(token: TracedToken) -> None:
-        if trace is not None:
-            trace.write(json.dumps(dataclasses.asdict(token)) + "\n")
+    def _identity(self) -> dict[str, Any]:
+        """What the chunk sums depend on, but for the compiled graphs."""
+        from synapse_jax.graph.fingerprint import profile_identity
+        from synapse_jax.ir.build import build
 
-    progress = Progress(values.progress, "score", "positions", lambda: kv_memory(session))
-    scored, seconds = timed(
-        session,
-        lambda: list(score_chunks(session, chunks, protocol, rows=rows, progress=progress, trace=write)),
-    )
-    result = {
-        **dataclasses.asdict(summarize(scored, protocol)),
-        "dropped_trailing_newline": tokens.dropped_newline,
-        "scoring_rows": values.scoring_rows,
-        "step_rows": rows,
-    }
-    timings = records.Timings(session.load_s, session.compile_s, seconds, chunks.size)
-    return records.build_record(
-        "score",
-        result=result,
-        model=model,
-        session=session,
-        ids=tokens.ids,
-        evaluated=chunks,
-        timings=timings,
-    )
+        ir = build(self._model.spec, resolve(self._profile, self._model.spec))
+        return {
+            "model": self._model.sha256(),
+            "profile": dict(profile_identity(ir).parts),
+            "tokens": records.tokens_summary(self._tokens.ids, self._chunks),
+            "protocol": dataclasses.asdict(self._protocol),
+            "step_rows": self._rows,
+            "trace": self._values.trace is not None,
+        }
 
 
 def _table(record: dict) -> list[tuple[str, str]]:

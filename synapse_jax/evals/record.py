@@ -37,6 +37,8 @@ class Timings:
     """Evaluation alone."""
     tokens: int
     """Tokens that the evaluation took."""
+    resumed_chunks: int | None = None
+    """Chunks that an earlier run had scored; None where nothing can be resumed."""
 
     def summary(self) -> dict[str, Any]:
         """The part of a record; the speed is null where no time passed."""
@@ -46,6 +48,7 @@ class Timings:
             "compile_s": self.compile_s,
             "eval_s": self.eval_s,
             "tokens_per_second": speed,
+            "resumed_chunks": self.resumed_chunks,
         }
 
 

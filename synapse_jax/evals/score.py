@@ -123,6 +123,7 @@ def score_chunks(
     protocol: Protocol,
     *,
     rows: int,
+    done: Sequence[ChunkScore] = (),
     progress: Progress | None = None,
     trace: Callable[[TracedToken], None] | None = None,
 ) -> Iterator[ChunkScore]:
@@ -133,20 +134,21 @@ def score_chunks(
         chunks: int32 [chunks, n_ctx], from `Protocol.cut`.
         protocol: which targets count.
         rows: tokens a step.
+        done: the first chunks' sums, of an earlier run; they are not evaluated again.
         progress: called with (positions evaluated, positions to evaluate), reaching all of them.
         trace: called for every scored token.
 
     Yields:
-        The chunk's sums, in index order.
+        The sums of every further chunk, in index order.
 
     Raises:
         RunError: a NaN or infinite NLL; its chunk and position are named.
     """
     each, whole = protocol.n_ctx - 1, (protocol.n_ctx - 1) * len(chunks)
     report = progress or (lambda done, total: None)
-    report(0, whole)
-    total_nll, total_count = 0.0, 0
-    for index, ids in enumerate(chunks):
+    report(each * len(done), whole)
+    total_nll, total_count = _ordered_sum(c.nll_sum for c in done), sum(c.scored_tokens for c in done)
+    for index, ids in enumerate(chunks[len(done) :], len(done)):
         before = index * each
         try:
             scores = session.score(
