@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -226,6 +227,20 @@ def profile_from(values: flags.FlagValues) -> RuntimeProfile:
         kv_dtype=values.kv_dtype,
         device=values.device,
     )
+
+
+_ABOUT_RESULTS = ("json", "output", "progress", "debug", "trace", "checkpoint", "resume", "verify")
+_PATHS = ("model", "text_file", "tokens_file", "prompt_file", "messages_file", "prompts_file")
+
+
+def given_arguments(values: flags.FlagValues) -> dict[str, Any]:
+    """The flags that were given and decide what is computed, files by their whole path."""
+    given = {name: values[name].value for name in values if values[name].present}
+    return {
+        name: os.path.abspath(value) if name in _PATHS and os.path.exists(value) else value
+        for name, value in sorted(given.items())
+        if name not in _ABOUT_RESULTS
+    }
 
 
 def choose_one(values: flags.FlagValues, names: Sequence[str]) -> str:

@@ -104,6 +104,7 @@ def run(values: flags.FlagValues) -> int:
                 result["tokens"] = records.tokens_summary(prompt.ids, tokens)
         record = records.build_record(
             "generate",
+            arguments=shared.given_arguments(values),
             result={"prompts": results} if source == "prompts_file" else results[0],
             model=model,
             session=session,

@@ -21,9 +21,15 @@ from synapse_jax.evals import record as records
 from synapse_jax.evals.checkpoint import Checkpoint
 from synapse_jax.evals.score import ChunkScore, Protocol, score_chunks, summarize
 from synapse_jax.evals.trace import Trace, open_trace
+from synapse_jax.evals.verify import moved
+from synapse_jax.io.json_text import parse_json
 from synapse_jax.io.model_file import ModelFile
+from synapse_jax.io.quoting import shown_path
+from synapse_jax.io.text_file import read_text
 from synapse_jax.runtime.plan import scoring_entries
 from synapse_jax.spec.runtime import RuntimeProfile, resolve
+
+SOURCES = ("text_file", "tokens_file", "tokens")
 
 
 def define(values: flags.FlagValues) -> None:
@@ -53,13 +59,20 @@ def define(values: flags.FlagValues) -> None:
     flags.DEFINE_bool(
         "resume", False, "Go on after the last whole chunk of --checkpoint.", flag_values=values
     )
+    flags.DEFINE_string(
+        "verify",
+        None,
+        "Run the scoring of this record again and say what moved; flags that are given take precedence.",
+        flag_values=values,
+    )
     shared.define_progress(values)
     shared.define_output(values)
 
 
 def run(values: flags.FlagValues) -> int:
     """Scores the input and prints its perplexity."""
-    source = shared.choose_one(values, ("text_file", "tokens_file", "tokens"))
+    verified = None if values.verify is None else _recall(values)
+    source = shared.choose_one(values, SOURCES)
     if not 1 <= values.scoring_rows <= MAX_STEP_ROWS:
         raise InputError(f"--scoring-rows {values.scoring_rows} is not from 1 to {MAX_STEP_ROWS}")
     if values.resume and values.checkpoint is None:
@@ -75,9 +88,45 @@ def run(values: flags.FlagValues) -> int:
         )
         with work.checkpoint() as checkpoint, open_trace(values.trace, checkpoint) as trace:
             record = work.run(checkpoint, trace)
+        found = [] if verified is None else moved(verified, record)
+        if verified is not None:
+            record["result"]["verify"] = [dataclasses.asdict(change) for change in found]
         save(output, record)
     show(values, record, _table(record))
-    return 0
+    if verified is None:
+        return 0
+    for change in found:
+        warn(f"{values.verify}: {change}")
+    if not found:
+        say(values.progress)(f"{values.verify}: every part and every figure is the same")
+    return 1 if found else 0
+
+
+def _recall(values: flags.FlagValues) -> dict[str, Any]:
+    """Reads the record of `--verify` and gives the flags its values, but those that are given now.
+
+    Raises:
+        InputError: the file is not a record of `score` that says how it was made.
+    """
+    record = parse_json(read_text(values.verify), shown_path(values.verify))
+    try:
+        is_ours = record["schema"] == records.SCHEMA and record["command"] == "score"
+        arguments = dict(record["arguments"])
+        moved(record, record)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        is_ours, arguments = False, {}
+    if not is_ours:
+        raise InputError(
+            f"{shown_path(values.verify)}: is not a record of synapse score that can be run again"
+        )
+    given = any(values[name].present for name in SOURCES)
+    for name, value in arguments.items():
+        if name not in values:
+            raise InputError(f"{shown_path(values.verify)}: there is no flag --{name.replace('_', '-')}")
+        if not values[name].present and not (given and name in SOURCES):
+            values[name].parse(value if isinstance(value, bool) else str(value))
+            values[name].present += 1
+    return record
 
 
 def _check_files_differ(values: flags.FlagValues) -> None:
@@ -160,6 +209,7 @@ class _Work:
         evaluated = (len(self._chunks) - len(done)) * protocol.n_ctx
         return records.build_record(
             "score",
+            arguments=shared.given_arguments(values),
             result=result,
             model=self._model,
             session=session,

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +56,7 @@ def build_record(
     command: str,
     *,
     result: Any,
+    arguments: Mapping[str, Any] | None = None,
     model: ModelFile | None = None,
     session: Session | None = None,
     profile: RuntimeProfile | None = None,
@@ -69,6 +70,7 @@ def build_record(
     Args:
         command: the command's name.
         result: the command's own part.
+        arguments: the flags that were given, enough to run the command again.
         model: the file.
         session: the session that ran it.
         profile: the resolved profile where there is no session.
@@ -82,6 +84,7 @@ def build_record(
     return {
         "schema": SCHEMA,
         "command": command,
+        "arguments": None if arguments is None else dict(arguments),
         "model": None if model is None else _model(model),
         "runtime": None if profile is None else runtime_summary(profile),
         "fingerprints": None if session is None else _fingerprints(session),

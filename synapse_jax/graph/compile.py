@@ -50,7 +50,7 @@ class CompiledEntry:
     def summary(self) -> dict[str, Any]:
         """The part of a record that names this graph."""
         digests = {"program": self.program.digest, "executable": self.executable.digest}
-        return {**self.entry.summary(), **digests}
+        return {**self.entry.summary(), **digests, "parts": dict(self.executable.parts)}
 
     @property
     def temporary_bytes(self) -> int:
