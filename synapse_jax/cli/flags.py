@@ -235,7 +235,7 @@ _PATHS = ("model", "text_file", "tokens_file", "prompt_file", "messages_file", "
 
 def given_arguments(values: flags.FlagValues) -> dict[str, Any]:
     """The flags that were given and decide what is computed, files by their whole path."""
-    given = {name: values[name].value for name in values if values[name].present}
+    given: dict[str, Any] = {name: values[name].value for name in values if values[name].present}
     return {
         name: os.path.abspath(value) if name in _PATHS and os.path.exists(value) else value
         for name, value in sorted(given.items())
