@@ -99,6 +99,8 @@ class Checkpoint:
                     self._read_header(value)
                 else:
                     self._read_chunk(value)
+            except InputError:
+                raise
             except (ValueError, KeyError, TypeError):
                 raise InputError(f"{self._shown}: line {number} is not of a checkpoint") from None
         self._file.truncate(len(whole))

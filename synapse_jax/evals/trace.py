@@ -44,9 +44,9 @@ def open_trace(path: str | None, checkpoint: Checkpoint | None) -> Iterator[Trac
         with atomic_text(path) as file:
             yield PlainTrace(file)
     else:
-        trace = ResumableTrace(path, checkpoint.trace_bytes)
-        yield trace
-        trace.finish()
+        with contextlib.closing(ResumableTrace(path, checkpoint.trace_bytes)) as trace:
+            yield trace
+            trace.finish()
 
 
 class NoTrace:
@@ -125,8 +125,11 @@ class ResumableTrace:
     def finish(self) -> None:
         """Gives the file its name."""
         self.flush()
-        self._file.close()
         os.replace(self._part, self._target)
+
+    def close(self) -> None:
+        """Closes the file; what is in it stays."""
+        self._file.close()
 
 
 def _line(token: TracedToken) -> str:
