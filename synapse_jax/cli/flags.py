@@ -29,11 +29,12 @@ class HelpRequest(Exception):
 class CommandFlags:
     """The flags of one command.
 
-    Dashes and underscores are the same in names. A flag of another command is an error.
+    Dashes and underscores are the same in names. A flag of another command is an error. Words without a dash
+    are the values of the flags named in `operands`, in that order.
     """
 
-    def __init__(self, command: str, summary: str, define: Define):
-        self._command, self._summary = command, summary
+    def __init__(self, command: str, summary: str, define: Define, operands: Sequence[str] = ()):
+        self._command, self._summary, self._operands = command, summary, operands
         self.values = flags.FlagValues()
         define(self.values)
         flags.DEFINE_bool("debug", False, "Show the traceback of an error.", flag_values=self.values)
@@ -57,12 +58,16 @@ class CommandFlags:
         absl then never takes a value for a flag, nor acts on its own `--flagfile` and `--undefok`.
         """
         out: list[str] = []
+        operands = list(self._operands)
         words = iter(argv)
         for word in words:
             if word in ("--help", "-h", "-help"):
                 raise HelpRequest(self._help())
             given, equals, value = word.partition("=")
             name = given.removeprefix("-").removeprefix("-").replace("-", "_")
+            if operands and not word.startswith("-"):
+                out.append(f"--{operands.pop(0)}={word}")
+                continue
             if not given.startswith("-") or not name:
                 raise InputError(
                     f"{self._command}: {word!r} is not a flag; values belong to flags, as in --prompt 'text'"
@@ -215,6 +220,27 @@ def define_tokens(values: flags.FlagValues) -> None:
         flag_values=values,
     )
     flags.DEFINE_string("tokens_file", None, "A file of token IDs in the same form.", flag_values=values)
+
+
+def define_text(values: flags.FlagValues) -> None:
+    """What is scored: a text or token IDs."""
+    flags.DEFINE_string(
+        "text_file", None, "UTF-8 text; exactly one trailing newline is dropped.", flag_values=values
+    )
+    define_tokens(values)
+
+
+def define_protocol(values: flags.FlagValues) -> None:
+    """Which chunks and targets are scored."""
+    flags.DEFINE_integer(
+        "chunks", None, "Chunks of `context` tokens to score; by default all.", flag_values=values
+    )
+    flags.DEFINE_integer(
+        "score_last",
+        None,
+        "Score the last N targets of a chunk instead of the protocol's half.",
+        flag_values=values,
+    )
 
 
 def profile_from(values: flags.FlagValues) -> RuntimeProfile:

@@ -7,10 +7,13 @@ import datetime
 import os
 from typing import Any
 
+import numpy as np
 from absl import flags
 
+from synapse_jax.cli.flags import choose_one
 from synapse_jax.cli.progress import DOWNLOAD_BAR, say, warn
 from synapse_jax.errors import InputError
+from synapse_jax.evals.score import Protocol
 from synapse_jax.io.model_file import ModelFile, load
 from synapse_jax.io.prompts_file import read_prompts_file
 from synapse_jax.io.quoting import shown_path
@@ -18,6 +21,9 @@ from synapse_jax.io.text_file import describe_bad_bytes, drop_trailing_newline, 
 from synapse_jax.io.tokenizer import Tokenizer
 from synapse_jax.io.tokens_file import check_token_ids, parse_tokens, read_tokens_file
 from synapse_jax.io.utf8 import text_bytes
+
+SOURCES = ("text_file", "tokens_file", "tokens")
+"""Flags of which exactly one says what is scored."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +67,19 @@ def read_input(
     if drop_newline:
         text, dropped = drop_trailing_newline(text)
     return Tokens(encode(model.tokenizer, text, source), name, dropped)
+
+
+def read_scored(values: flags.FlagValues, model: ModelFile) -> tuple[Tokens, Protocol, np.ndarray]:
+    """The tokens that are to be scored, how, and the chunks of it.
+
+    Raises:
+        InputError: the input cannot be used, or has fewer tokens than one chunk.
+    """
+    source = choose_one(values, SOURCES)
+    tokens = read_input(values, source, model, drop_newline=source == "text_file")
+    bos_id = model.tokenizer.bos_id if model.tokenizer.add_bos else None
+    protocol = Protocol(values.context, bos_id, values.chunks, values.score_last)
+    return tokens, protocol, protocol.cut(tokens.ids)
 
 
 def read_prompts(path: str, model: ModelFile) -> list[tuple[Tokens, str]]:

@@ -17,6 +17,7 @@ DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 COMMANDS = {
     "score": "perplexity of a text or of tokens, by llama-perplexity's protocol",
+    "compare": "two configurations on the same tokens: perplexity ratio, KL divergence, worst positions",
     "generate": "continue a prompt",
     "tokenize": "token IDs of a text",
     "models": "models that have a name: licence, size, digest, whether they are here",
@@ -88,7 +89,7 @@ def _run_command(argv: list[str]) -> int:
         return DONE
     name = _command_name(argv)
     module = importlib.import_module(f"synapse_jax.cli.{name.replace(' ', '_')}")
-    flags = CommandFlags(name, COMMANDS[name], module.define)
+    flags = CommandFlags(name, COMMANDS[name], module.define, getattr(module, "OPERANDS", ()))
     flags.parse(argv[len(name.split()) :])
     return module.run(flags.values)
 

@@ -8,12 +8,14 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 from absl import flags
 
 from synapse_jax.cli import flags as shared
-from synapse_jax.cli.inputs import Tokens, open_model, read_input
+from synapse_jax.cli.inputs import SOURCES, Tokens, open_model, read_scored
 from synapse_jax.cli.output import optional_file, save, show
 from synapse_jax.cli.progress import Progress, say, warn
+from synapse_jax.cli.recall import fill_in, read_score_record
 from synapse_jax.cli.sessions import kv_memory, open_session, timed
 from synapse_jax.dims import MAX_STEP_ROWS
 from synapse_jax.errors import InputError
@@ -22,34 +24,18 @@ from synapse_jax.evals.checkpoint import Checkpoint
 from synapse_jax.evals.score import ChunkScore, Protocol, score_chunks, summarize
 from synapse_jax.evals.trace import Trace, open_trace
 from synapse_jax.evals.verify import moved
-from synapse_jax.io.json_text import parse_json
 from synapse_jax.io.model_file import ModelFile
-from synapse_jax.io.quoting import shown_path
-from synapse_jax.io.text_file import read_text
 from synapse_jax.runtime.plan import scoring_entries
 from synapse_jax.spec.runtime import RuntimeProfile, resolve
-
-SOURCES = ("text_file", "tokens_file", "tokens")
 
 
 def define(values: flags.FlagValues) -> None:
     """Flags of the command."""
     shared.define_model(values)
-    flags.DEFINE_string(
-        "text_file", None, "UTF-8 text; exactly one trailing newline is dropped.", flag_values=values
-    )
-    shared.define_tokens(values)
+    shared.define_text(values)
     shared.define_runtime(values, context=512)
-    flags.DEFINE_integer(
-        "chunks", None, "Chunks of `context` tokens to score; by default all.", flag_values=values
-    )
+    shared.define_protocol(values)
     flags.DEFINE_integer("scoring_rows", MAX_STEP_ROWS, "Tokens a step, 1 to 512.", flag_values=values)
-    flags.DEFINE_integer(
-        "score_last",
-        None,
-        "Score the last N targets of a chunk instead of the protocol's half.",
-        flag_values=values,
-    )
     flags.DEFINE_string(
         "trace", None, "Write a JSON line for every scored token to this file.", flag_values=values
     )
@@ -71,8 +57,10 @@ def define(values: flags.FlagValues) -> None:
 
 def run(values: flags.FlagValues) -> int:
     """Scores the input and prints its perplexity."""
-    verified = None if values.verify is None else _recall(values)
-    source = shared.choose_one(values, SOURCES)
+    verified = None if values.verify is None else read_score_record(values.verify)
+    if verified is not None:
+        fill_in(values, verified["arguments"], str(values.verify))
+    shared.choose_one(values, SOURCES)
     if not 1 <= values.scoring_rows <= MAX_STEP_ROWS:
         raise InputError(f"--scoring-rows {values.scoring_rows} is not from 1 to {MAX_STEP_ROWS}")
     if values.resume and values.checkpoint is None:
@@ -81,11 +69,7 @@ def run(values: flags.FlagValues) -> int:
     profile = shared.profile_from(values)
     with optional_file(values.output) as output, open_model(values) as model:
         resolve(profile, model.spec)
-        tokens = read_input(values, source, model, drop_newline=source == "text_file")
-        bos_id = model.tokenizer.bos_id if model.tokenizer.add_bos else None
-        work = _Work(
-            values, model, profile, tokens, Protocol(values.context, bos_id, values.chunks, values.score_last)
-        )
+        work = _Work(values, model, profile, *read_scored(values, model))
         with work.checkpoint() as checkpoint, open_trace(values.trace, checkpoint) as trace:
             record = work.run(checkpoint, trace)
         found = [] if verified is None else moved(verified, record)
@@ -100,33 +84,6 @@ def run(values: flags.FlagValues) -> int:
     if not found:
         say(values.progress)(f"{values.verify}: every part and every figure is the same")
     return 1 if found else 0
-
-
-def _recall(values: flags.FlagValues) -> dict[str, Any]:
-    """Reads the record of `--verify` and gives the flags its values, but those that are given now.
-
-    Raises:
-        InputError: the file is not a record of `score` that says how it was made.
-    """
-    record = parse_json(read_text(values.verify), shown_path(values.verify))
-    try:
-        is_ours = record["schema"] == records.SCHEMA and record["command"] == "score"
-        arguments = dict(record["arguments"])
-        moved(record, record)
-    except (KeyError, TypeError, ValueError, AttributeError):
-        is_ours, arguments = False, {}
-    if not is_ours:
-        raise InputError(
-            f"{shown_path(values.verify)}: is not a record of synapse score that can be run again"
-        )
-    given = any(values[name].present for name in SOURCES)
-    for name, value in arguments.items():
-        if name not in values:
-            raise InputError(f"{shown_path(values.verify)}: there is no flag --{name.replace('_', '-')}")
-        if not values[name].present and not (given and name in SOURCES):
-            values[name].parse(value if isinstance(value, bool) else str(value))
-            values[name].present += 1
-    return record
 
 
 def _check_files_differ(values: flags.FlagValues) -> None:
@@ -151,10 +108,10 @@ class _Work:
         profile: RuntimeProfile,
         tokens: Tokens,
         protocol: Protocol,
+        chunks: np.ndarray,
     ):
         self._values, self._model, self._profile = values, model, profile
-        self._tokens, self._protocol = tokens, protocol
-        self._chunks = protocol.cut(tokens.ids)
+        self._tokens, self._protocol, self._chunks = tokens, protocol, chunks
         self._rows = min(values.scoring_rows, protocol.n_ctx - 1)
         if len(tokens.ids) < 2 * protocol.n_ctx and values.score_last is None:
             warn(

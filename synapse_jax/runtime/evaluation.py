@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from synapse_jax.dims import MAX_STEP_ROWS, row_bucket
 from synapse_jax.runtime import packing
 from synapse_jax.runtime.plan import SMALL_ROWS, bucket, steps
-from synapse_jax.runtime.prefix import Reused
+from synapse_jax.runtime.prefix import NOTHING, Reused
 from synapse_jax.runtime.runner import Progress, Runner
 
 
@@ -111,6 +111,28 @@ def read_logits(runner: Runner, ids: np.ndarray, wanted: np.ndarray) -> np.ndarr
     # The last row evaluated sees every key: if a number anywhere is not finite, it is not either.
     runner.check_finite(out[wanted.argmax()].max(keepdims=True), evaluated)
     return out
+
+
+def read_logit_blocks(
+    runner: Runner, ids: np.ndarray, start: int, rows: int
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Logits after the positions from `start` on of `ids`, int32 [n], a block of at most `rows` at a time.
+
+    Yields:
+        (position that the first row predicts, float32 [r, V]).
+
+    Raises:
+        RunError: logits that are not finite.
+    """
+    evaluate_tokens(runner, ids[:start], 0, NOTHING, lambda done: None, wants_logits=False)
+    for first in range(start, len(ids), rows):
+        count = min(rows, len(ids) - first)
+        entry = runner.entry("logits", rows)
+        logits_TV = runner.call(entry, runner.rows(entry, ids[first : first + count], first))
+        runner.advance(first, count)
+        logits_RV = np.asarray(logits_TV)[:count]
+        runner.check_finite(logits_RV.max(-1), first + 1)
+        yield first + 1, logits_RV
 
 
 def _score_step(runner: Runner, ids: np.ndarray, first: int, count: int, skip: int, rows: int):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 import jax
@@ -10,6 +10,7 @@ import numpy as np
 
 from synapse_jax.ir.nodes import ModelIR
 from synapse_jax.ops.dtypes import weight_dtype
+from synapse_jax.spec.model import ModelSpec
 
 
 class WeightSource(Protocol):
@@ -17,6 +18,20 @@ class WeightSource(Protocol):
 
     def read_weight(self, name: str) -> np.ndarray:
         """A new float32 array: the weight of that name, half-split rotary order, linears [out, in]."""
+        ...
+
+
+class ModelSource(WeightSource, Protocol):
+    """What a session needs of a model."""
+
+    @property
+    def spec(self) -> ModelSpec:
+        """What the model computes."""
+        ...
+
+    @property
+    def stop_ids(self) -> Collection[int]:
+        """Tokens that end a continuation."""
         ...
 
 

@@ -3,42 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 
-from synapse_jax.dims import MAX_STEP_ROWS
+from synapse_jax.dims import MAX_STEP_ROWS, row_bucket
 from synapse_jax.errors import InputError
 from synapse_jax.graph.compile import CompiledEntry
 from synapse_jax.graph.entry import READY, STOP_TOKENS
 from synapse_jax.graph.fingerprint import Identity, profile_identity
 from synapse_jax.runtime.checks import checked_ids
-from synapse_jax.runtime.evaluation import evaluate_tokens, read_logits, score_tokens
+from synapse_jax.runtime.evaluation import (
+    evaluate_tokens,
+    read_logit_blocks,
+    read_logits,
+    score_tokens,
+)
 from synapse_jax.runtime.forks import Forks
 from synapse_jax.runtime.generation import Continuation
-from synapse_jax.runtime.params import WeightSource
+from synapse_jax.runtime.params import ModelSource
 from synapse_jax.runtime.plan import positions_needed
 from synapse_jax.runtime.prefix import Prefix, Reused
 from synapse_jax.runtime.results import Generation, Scores
 from synapse_jax.runtime.runner import Progress, Runner
-from synapse_jax.spec.model import ModelSpec
 from synapse_jax.spec.runtime import RuntimeProfile, resolve
 from synapse_jax.spec.sampling import GREEDY, Sampling
-
-
-class ModelSource(WeightSource, Protocol):
-    """What a session needs of a model."""
-
-    @property
-    def spec(self) -> ModelSpec:
-        """What the model computes."""
-        ...
-
-    @property
-    def stop_ids(self) -> Collection[int]:
-        """Tokens that end a continuation."""
-        ...
 
 
 class Session:
@@ -253,6 +242,31 @@ class Session:
             raise InputError(f"logit rows {wanted.tolist()[:8]} are not positions of {len(ids)} tokens")
         with self._prefix.evaluation(ids[:0], int(wanted.max()) + 1, reuse=False):
             return read_logits(self._runner, ids, wanted)
+
+    def logit_blocks(
+        self, ids: Sequence[int] | np.ndarray, start: int = 1, *, rows: int = 128
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Logits that predict the positions from `start` on, in blocks, while the text is evaluated.
+
+        Nothing else may use the session before the last block.
+
+        Args:
+            ids: token IDs [n].
+            start: first position to predict, at least 1.
+            rows: most positions a block; it does not change a bit.
+
+        Yields:
+            (first position of the block, float32 [r, V]).
+
+        Raises:
+            InputError: tokens or a range that cannot be used.
+            RunError: logits that are not finite.
+        """
+        ids = checked_ids(ids, self.spec.vocab_size, self.context)
+        if not 1 <= start < len(ids):
+            raise InputError(f"start {start} is not a position from 1 to {len(ids) - 1}")
+        with self._prefix.evaluation(ids[:0], len(ids) - 1, reuse=False):
+            yield from read_logit_blocks(self._runner, ids[:-1], start - 1, row_bucket(rows))
 
     def generate(
         self,
