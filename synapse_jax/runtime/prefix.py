@@ -55,8 +55,8 @@ class Prefix:
             limit: most positions that the pools may hold; the context by default.
 
         Yields:
-            What is reused. If the body fails, only these tokens are remembered, and what they were
-            evaluated to is what the cache holds.
+            What is reused. If the body fails, what the cache still holds of these tokens is remembered, and
+            nothing else.
         """
         if not reuse:
             self.forget()
@@ -70,8 +70,7 @@ class Prefix:
             self._cache.begin(length, positions, limit)
             yield reused
         except BaseException:
-            self._cache.drop_forks()
-            self._cache.main.held = min(self._cache.held, length)
+            self.tokens.keep(self._cache.fall_back(length))
             raise
 
     def _note(self, common: int, length: int) -> str | None:
