@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 
 import jax
 
@@ -17,21 +17,21 @@ from synapse_jax.runtime.pools import Pools
 from synapse_jax.spec.model import ModelSpec
 from synapse_jax.spec.runtime import RuntimeProfile
 
-P, R = ParamSpec("P"), TypeVar("R")
+Change = TypeVar("Change", bound=Callable)
 
 
-def _whole(change: Callable[Concatenate[Cache, P], R]) -> Callable[Concatenate[Cache, P], R]:
+def _whole(change: Change) -> Change:
     """A change of who holds which page: where it is interrupted half way, nothing is held afterwards."""
 
     @functools.wraps(change)
-    def changed(cache: Cache, *args: P.args, **kwargs: P.kwargs) -> R:
+    def changed(cache: Cache, *args: Any) -> Any:
         try:
-            return change(cache, *args, **kwargs)
+            return change(cache, *args)
         except BaseException:
             cache.drop()
             raise
 
-    return changed
+    return cast(Change, changed)
 
 
 class Cache:
@@ -106,6 +106,10 @@ class Cache:
         ends = [min(length, source.held) for source in self._sources() if self._serves(source, length)]
         return max(ends, default=0)
 
+    def keep(self, length: int) -> None:
+        """Keeps what is usable of the first `length` positions of the main sequence."""
+        self._go_back(self.usable(length))
+
     def begin(self, length: int, positions: int, limit: int | None = None) -> None:
         """Keeps the first `length` positions of the main sequence and makes room for `positions` in all.
 
@@ -132,12 +136,6 @@ class Cache:
         if positions > self.capacity:
             wanted = min(max(positions, 2 * self.capacity), self._context)
             self._reserve(capacity_rung(wanted, self._context, self._profile.page_size))
-
-    def fall_back(self, length: int) -> int:
-        """Keeps what a failed evaluation has left of the first `length` positions; returns how many."""
-        self.drop_forks()
-        self._go_back(self.usable(length))
-        return self.held
 
     @_whole
     def open(self, sequence: PagedSequence, first: int, count: int) -> None:
@@ -189,6 +187,13 @@ class Cache:
         self._snapshots.append(snapshot)
         if len(self._snapshots) > SNAPSHOTS:
             self._snapshots.pop(0).release()
+
+    @_whole
+    def drop_snapshots(self) -> None:
+        """Lets go of all snapshots."""
+        for snapshot in self._snapshots:
+            snapshot.release()
+        self._snapshots.clear()
 
     def drop(self) -> None:
         """Forgets the contents and frees the pages; the next step makes new ones."""

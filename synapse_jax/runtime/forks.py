@@ -39,6 +39,8 @@ class Forks:
         size = self._runner.profile.page_size
         own = [self._own_pages(0, index) for index in range(len(self._endings))]
         wave = max(sum(own[first : first + FORKS]) for first in range(0, len(own), FORKS))
+        # Few long endings at a time are as fast as many.
+        wave = min(wave, max(2 * FORKS, *own))
         return (-(-self._start // size) + wave) * size
 
     @property
@@ -76,6 +78,9 @@ class Forks:
             if np.any(needed > cache.free_pages()):
                 break
             count += 1
+        if not count and cache.snapshots:
+            cache.drop_snapshots()
+            return self._wave(first)
         if not count:
             raise RunError(
                 f"a continuation of {len(self._endings[first])} tokens after {self._start + 1} finds no free "

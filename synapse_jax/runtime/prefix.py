@@ -55,8 +55,8 @@ class Prefix:
             limit: most positions that the pools may hold; the context by default.
 
         Yields:
-            What is reused. If the body fails, what the cache still holds of these tokens is remembered, and
-            nothing else.
+            What is reused. If the body fails, only these tokens are remembered and held, or fewer where
+            windows have moved past them.
         """
         if not reuse:
             self.forget()
@@ -70,7 +70,9 @@ class Prefix:
             self._cache.begin(length, positions, limit)
             yield reused
         except BaseException:
-            self.tokens.keep(self._cache.fall_back(length))
+            self._cache.drop_forks()
+            self._cache.keep(length)
+            self.tokens.keep(self._cache.held)
             raise
 
     def _note(self, common: int, length: int) -> str | None:

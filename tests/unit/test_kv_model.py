@@ -34,13 +34,12 @@ lengths = st.one_of(
     st.integers(1, 700),
     st.integers(1, 1300),
 )
-places = st.sampled_from([None] * 12 + ["in a step", "after a step", "before a step", "in a report"] * 2 +
-                         ["before growth", "after growth", "before a copy", "after a copy", "new pages"])  # fmt: skip
+PLACES = [
+    *("before a step", "in a step", "after a step", "in a report", "before a copy", "after a copy"),
+    *("before growth", "after growth", "new pages"),
+]
+places = st.sampled_from([None] * 12 + PLACES + PLACES[:6])
 faults = st.tuples(places, st.integers(0, 4), st.sampled_from([RuntimeError, KeyboardInterrupt]))
-
-
-class Injected(Exception):
-    """Not one that the engine knows."""
 
 
 class KvMachine(RuleBasedStateMachine):
