@@ -19,7 +19,7 @@ from synapse_jax.graph.lower import entry_function
 from synapse_jax.ir.build import build
 from synapse_jax.ir.nodes import ModelIR
 from synapse_jax.kv.allocator import PageAllocator
-from synapse_jax.kv.pages import abstract_pages
+from synapse_jax.kv.pages import abstract_pages, to_cells
 from synapse_jax.runtime import packing
 from synapse_jax.runtime.params import load_params
 from synapse_jax.spec.runtime import RuntimeProfile, resolve
@@ -91,7 +91,8 @@ def paged_logits(
 ) -> np.ndarray:
     """Logits of a prompt in steps over pages, with poison in every cell that nobody wrote."""
     ir = engine.ir
-    pool = tuple(jnp.full(a.shape, poison, a.dtype) for a in abstract_pages(ir.spec, ir.profile, CAPACITY))
+    shapes = abstract_pages(ir.spec, ir.profile, CAPACITY)
+    pool = tuple(to_cells(jnp.full(a.shape, poison, jnp.float32), a.dtype) for a in shapes)
     sequence = new_sequence(ir, CAPACITY, allocator)
     entry_rows = 32 if step <= 32 and ir.profile.kv_dtype == "f32" else WHOLE
     out = []
