@@ -11,8 +11,8 @@ from synapse_jax.spec.model import ModelSpec
 from synapse_jax.spec.runtime import RuntimeProfile
 
 DTYPES = {"f32": jnp.float32, "bf16": jnp.uint16, "f16": jnp.float16}
-"""What cells are stored as. bf16 as its bits: on a CPU, XLA writes bfloat16 rows by way of a float32 copy of the
-whole pool."""
+"""What cells are stored as. bf16 as its bits: on a CPU, XLA writes rows of bfloat16 by way of a float32 copy of
+the whole pool."""
 
 Pages = tuple[jax.Array, ...]
 """The whole cache: a pool [P, C, 2, K, H] a layer, rotated keys at index 0 of the third axis and values at 1.
@@ -67,8 +67,8 @@ def to_cells(x: jax.Array, stored: jnp.dtype) -> jax.Array:
 
 def from_cells(x: jax.Array) -> jax.Array:
     """Stored keys or values in float32."""
-    bits = x.dtype == jnp.uint16
-    return (lax.bitcast_convert_type(x, jnp.bfloat16) if bits else x).astype(jnp.float32)
+    is_bf16 = x.dtype == jnp.uint16
+    return (lax.bitcast_convert_type(x, jnp.bfloat16) if is_bf16 else x).astype(jnp.float32)
 
 
 def write_rows(

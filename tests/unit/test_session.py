@@ -196,22 +196,3 @@ def test_numbers_that_are_not_finite_stop_the_run_and_leave_no_trace():
     with pytest.raises(RunError, match="position 21 is nan"):
         session.logits([11] * 20 + [7], [3, 20])
     assert np.array_equal(session.score([11] * 8).nll, good.nll)
-
-
-def test_memory_is_observable():
-    session = Session(TinyModel(LONG), ready=[])
-    position = LONG.layers * 2 * LONG.kv_heads * LONG.head_size * 4
-    assert session.cache.allocated_bytes == 0
-    session.score(IDS[:100])
-    assert session.cache.allocated_bytes == 1024 * position
-    assert (session.cache.held, session.cache.live_bytes) == (99, 99 * position)
-    session.score(IDS[:1100])
-    assert session.cache.allocated_bytes == 2048 * position
-
-
-def test_steps_need_no_second_cache(session):
-    session.score(IDS[:2000])
-    session.generate(IDS[:2000], 2)
-    for compiled in session.compiled_entries:
-        if compiled.entry.capacity > 1024 and compiled.entry.rows <= 32:
-            assert compiled.temporary_bytes < session.cache.allocated_bytes / 2, compiled.entry
