@@ -11,8 +11,8 @@ from synapse_jax.spec.model import ModelSpec
 from synapse_jax.spec.runtime import RuntimeProfile
 
 DTYPES = {"f32": jnp.float32, "bf16": jnp.uint16, "f16": jnp.float16}
-"""What cells are stored as. bf16 as its bits: on a CPU, XLA writes bfloat16 rows by way of a copy of the whole
-pool in float32."""
+"""What cells are stored as. bf16 as its bits: on a CPU, XLA writes bfloat16 rows by way of a float32 copy of
+the whole pool."""
 
 Pages = tuple[jax.Array, ...]
 """The whole cache: a pool [P, C, 2, K, H] a layer, rotated keys at index 0 of the third axis and values at 1.
