@@ -26,7 +26,7 @@ def mix(*numbers: int) -> int:
     """A hash, 64 bits."""
     state = 0x9E3779B97F4A7C15
     for number in numbers:
-        state = ((state ^ (number & MASK)) * 0xBF58476D1CE4E5B9) & MASK
+        state = ((state ^ (int(number) & MASK)) * 0xBF58476D1CE4E5B9) & MASK
         state ^= state >> 29
     return state
 
