@@ -196,6 +196,12 @@ def test_a_raw_step_after_a_failure_goes_on_where_the_cache_is(monkeypatch, reus
         assert logits.argmax() == greedy_of(expected_sums(text, session.spec.windows)[-1])
 
 
+BOOKKEEPING = (
+    *("kv/allocator.py", "kv/prefix.py", "kv/sequence.py", "kv/table.py"),
+    *("runtime/cache.py", "runtime/pools.py", "runtime/prefix.py", "runtime/forks.py"),
+)
+
+
 class Interruption:
     """A trace function that presses Ctrl-C at the n-th line of the bookkeeping."""
 
@@ -203,8 +209,7 @@ class Interruption:
         self.left = line
 
     def __call__(self, frame, event, argument):
-        inside = any(f"/synapse_jax/{folder}/" in frame.f_code.co_filename for folder in ("kv", "runtime"))
-        return self._line if inside else None
+        return self._line if frame.f_code.co_filename.endswith(BOOKKEEPING) else None
 
     def _line(self, frame, event, argument):
         if event == "line":
