@@ -155,9 +155,11 @@ class KvMachine(RuleBasedStateMachine):
 
     @rule(a=st.sampled_from(TEXTS), b=st.sampled_from(TEXTS), first=lengths, second=lengths,
           cut=st.floats(0, 1), rows=st.sampled_from([512, 512, 100, 32, 7, 1]), reuse=st.booleans(),
-          fault=faults)  # fmt: skip
-    def score(self, a, b, first, second, cut, rows, reuse, fault):
+          again=st.booleans(), fault=faults)  # fmt: skip
+    def score(self, a, b, first, second, cut, rows, reuse, again, fault):
         ids = (a[:first] + b[:second])[:CONTEXT]
+        if again:
+            ids = (self.remembered + b[:second])[:CONTEXT]
         if len(ids) < 2:
             return
         start = 1 + int(cut * (len(ids) - 2))

@@ -150,8 +150,8 @@ def test_generated_tokens_are_reused_and_counted_apart():
     assert (second.reused_tokens, second.reused_generated_tokens) == (119, 19)
     assert second.token_ids == cold.generate(turn, 8, stop_ids=[]).token_ids
     # Scores are promised to the bit: they begin where tokens were generated, and what follows is exact again.
-    scores = session.score(turn, reuse=True)
-    assert scores.reused_tokens <= 100 and same(scores, cold.score(turn))
+    scores = session.score(turn, 130, reuse=True)
+    assert scores.reused_tokens == 100 and same(scores, cold.score(turn, 130))
     third = session.generate(turn, 8, stop_ids=[], reuse=True)
     assert (third.reused_tokens, third.reused_generated_tokens) == (149, 0)
     endings = session.score_continuations(turn, [C[:9]], reuse=True)
