@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from synapse_jax.graph.entry import Rows
-from synapse_jax.kv.pages import DTYPES
+from synapse_jax.kv.pages import DTYPES, from_cells, to_cells
 from synapse_jax.ops.attention.xla import softmax_block, visible
 
 
@@ -28,7 +28,7 @@ def contiguous_attention(block: int):
     def attend(cache, q_TNH, k_TKH, v_TKH, rows: Rows, scale: float, window: int):
         positions, _, kv_heads, size = cache.shape
         at_T = jnp.where(rows.position_T < 0, positions, rows.position_T)
-        new = jnp.stack([k_TKH, v_TKH], axis=1).astype(cache.dtype)
+        new = to_cells(jnp.stack([k_TKH, v_TKH], axis=1), cache.dtype)
         cache = cache.at[at_T].set(new, mode="drop")
         count, heads = q_TNH.shape[:2]
         group = heads // kv_heads
@@ -38,7 +38,7 @@ def contiguous_attention(block: int):
 
         def turn(index, state):
             start = index * block
-            keys = lax.dynamic_slice_in_dim(cache, start, block).astype(jnp.float32)
+            keys = from_cells(lax.dynamic_slice_in_dim(cache, start, block))
             k, v = keys[:, 0].transpose(1, 0, 2), keys[:, 1].transpose(1, 2, 0)
             seen = visible(start + jnp.arange(block, dtype=jnp.int32), newest, window)
             return softmax_block(state, q, k, v, seen)

@@ -10,7 +10,9 @@ from synapse_jax.kv.sizes import pool_pages
 from synapse_jax.spec.model import ModelSpec
 from synapse_jax.spec.runtime import RuntimeProfile
 
-DTYPES = {"f32": jnp.float32, "bf16": jnp.bfloat16, "f16": jnp.float16}
+DTYPES = {"f32": jnp.float32, "bf16": jnp.uint16, "f16": jnp.float16}
+"""What cells are stored as. bf16 as its bits: on a CPU, XLA writes bfloat16 rows by way of a float32 copy of
+the whole pool."""
 
 Pages = tuple[jax.Array, ...]
 """The whole cache: a pool [P, C, 2, K, H] a layer, rotated keys at index 0 of the third axis and values at 1.
@@ -56,6 +58,19 @@ def copy_pages(pool_PC2KH: jax.Array, source_X: jax.Array, target_X: jax.Array) 
     return pool_PC2KH.at[target_X].set(pool_PC2KH[source_X], mode="drop")
 
 
+def to_cells(x: jax.Array, stored: jnp.dtype) -> jax.Array:
+    """Keys or values, float32, as they are stored."""
+    return (
+        lax.bitcast_convert_type(x.astype(jnp.bfloat16), stored) if stored == jnp.uint16 else x.astype(stored)
+    )
+
+
+def from_cells(x: jax.Array) -> jax.Array:
+    """Stored keys or values in float32."""
+    is_bf16 = x.dtype == jnp.uint16
+    return (lax.bitcast_convert_type(x, jnp.bfloat16) if is_bf16 else x).astype(jnp.float32)
+
+
 def write_rows(
     pool_PC2KH: jax.Array, k_TKH: jax.Array, v_TKH: jax.Array, page_T: jax.Array, cell_T: jax.Array
 ) -> jax.Array:
@@ -74,7 +89,7 @@ def write_rows(
     pages, page_size = pool_PC2KH.shape[:2]
     row_T = page_T * page_size + cell_T
     rows = pool_PC2KH.reshape(pages * page_size, -1)
-    new = jnp.stack([k_TKH, v_TKH], axis=1).astype(pool_PC2KH.dtype).reshape(len(row_T), -1)
+    new = to_cells(jnp.stack([k_TKH, v_TKH], axis=1), pool_PC2KH.dtype).reshape(len(row_T), -1)
     return rows.at[row_T].set(new, mode="drop").reshape(pool_PC2KH.shape)
 
 
@@ -82,5 +97,5 @@ def read_page(pool_PC2KH: jax.Array, page: jax.Array) -> tuple[jax.Array, jax.Ar
     """One page in float32, whatever it is stored in: keys [K, C, H] and values [K, H, C], positions last so
     that P·V contracts last axes."""
     page_C2KH = lax.dynamic_index_in_dim(pool_PC2KH, page, keepdims=False, allow_negative_indices=False)
-    page_C2KH = page_C2KH.astype(jnp.float32)
+    page_C2KH = from_cells(page_C2KH)
     return page_C2KH[:, 0].transpose(1, 0, 2), page_C2KH[:, 1].transpose(1, 2, 0)

@@ -16,10 +16,8 @@ class RememberedTokens:
 
     def forget(self) -> None:
         """Remembers nothing."""
-        self._ids = np.zeros(0, np.int32)
-        self._generated = np.zeros(0, np.bool_)
-        self._nll = np.zeros(0, np.float32)
-        self._greedy = np.zeros(0, np.int32)
+        none = np.zeros(0, np.int32)
+        self._set(none, none.astype(np.bool_), none.astype(np.float32), none)
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -32,15 +30,16 @@ class RememberedTokens:
 
     def keep(self, length: int) -> None:
         """Forgets the tokens from `length` on."""
-        for name in ("_ids", "_generated", "_nll", "_greedy"):
-            setattr(self, name, getattr(self, name)[:length])
+        self._set(self._ids[:length], self._generated[:length], self._nll[:length], self._greedy[:length])
 
     def add(self, ids: np.ndarray, *, generated: bool = False) -> None:
         """Remembers further tokens, int32 [n]; `generated` ones were evaluated a row at a time."""
-        self._ids = np.concatenate([self._ids, ids]).astype(np.int32)
-        self._generated = np.concatenate([self._generated, np.full(len(ids), generated)])
-        self._nll = np.concatenate([self._nll, np.full(len(ids), np.nan, np.float32)])
-        self._greedy = np.concatenate([self._greedy, np.zeros(len(ids), np.int32)])
+        self._set(
+            np.concatenate([self._ids, ids]).astype(np.int32),
+            np.concatenate([self._generated, np.full(len(ids), generated)]),
+            np.concatenate([self._nll, np.full(len(ids), np.nan, np.float32)]),
+            np.concatenate([self._greedy, np.zeros(len(ids), np.int32)]),
+        )
 
     def add_scores(self, start: int, nll: np.ndarray, greedy: np.ndarray) -> None:
         """Remembers NLL and greedy token of remembered positions `start` … `start` + n − 1."""
@@ -73,3 +72,7 @@ class RememberedTokens:
         """How many of the first `length` tokens come before the first generated one."""
         generated = np.flatnonzero(self._generated[:length])
         return int(generated[0]) if generated.size else min(length, len(self))
+
+    def _set(self, ids: np.ndarray, generated: np.ndarray, nll: np.ndarray, greedy: np.ndarray) -> None:
+        """All of them at once: an interruption leaves them of one length."""
+        self._ids, self._generated, self._nll, self._greedy = ids, generated, nll, greedy

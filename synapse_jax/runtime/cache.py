@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import jax
 
@@ -15,6 +16,22 @@ from synapse_jax.kv.sizes import pool_pages
 from synapse_jax.runtime.pools import Pools
 from synapse_jax.spec.model import ModelSpec
 from synapse_jax.spec.runtime import RuntimeProfile
+
+Change = TypeVar("Change", bound=Callable)
+
+
+def _whole(change: Change) -> Change:
+    """A change of who holds which page: where it is interrupted half way, nothing is held afterwards."""
+
+    @functools.wraps(change)
+    def changed(cache: Cache, *args: Any) -> Any:
+        try:
+            return change(cache, *args)
+        except BaseException:
+            cache.drop()
+            raise
+
+    return cast(Change, changed)
 
 
 class Cache:
@@ -46,11 +63,7 @@ class Cache:
         self._spec, self._profile, self._context = spec, profile, profile.context
         capacity = capacity_rung(positions, self._context, profile.page_size)
         self._pools = Pools(spec, profile, device, capacity, log or (lambda line: None))
-        self._allocators = [PageAllocator(pages) for pages in self._pool_pages(capacity)]
-        self.main = PagedSequence.empty(spec.windows, self._allocators, profile.page_size)
-        """The sequence that a session works on."""
-        self._forks: list[PagedSequence] = []
-        self._snapshots: list[PagedSequence] = []
+        self._hold_nothing()
 
     @property
     def capacity(self) -> int:
@@ -124,6 +137,7 @@ class Cache:
             wanted = min(max(positions, 2 * self.capacity), self._context)
             self._reserve(capacity_rung(wanted, self._context, self._profile.page_size))
 
+    @_whole
     def open(self, sequence: PagedSequence, first: int, count: int) -> None:
         """Makes positions first … first + count − 1 of a sequence writable, and lets go of what lies behind
         the windows of these rows.
@@ -137,28 +151,27 @@ class Cache:
             for needed, free in zip(sequence.needs(first, count), self.free_pages(), strict=True)
         ):
             self._snapshots.pop(0).release()
-        try:
-            self._pools.copy(sequence.extend(first, count))
-        except BaseException:
-            self.drop()  # the tables name pages whose contents may not have arrived
-            raise
+        self._pools.copy(sequence.extend(first, count))
 
     def advance(self, held: int) -> None:
         """Says that a step has finished and the main sequence's positions 0 … held − 1 are valid."""
         self.main.held = held
 
+    @_whole
     def fork(self, length: int) -> PagedSequence:
         """A sequence that begins with the first `length` positions of the main one, sharing its pages."""
         fork = self.main.fork(length)
         self._forks.append(fork)
         return fork
 
+    @_whole
     def drop_forks(self) -> None:
         """Lets go of all forks."""
         for fork in self._forks:
             fork.release()
         self._forks.clear()
 
+    @_whole
     def take_snapshot(self, length: int) -> None:
         """Keeps the window pages of the main sequence at `length`, where there are windows; the oldest
         snapshot goes if there are too many."""
@@ -175,6 +188,7 @@ class Cache:
         if len(self._snapshots) > SNAPSHOTS:
             self._snapshots.pop(0).release()
 
+    @_whole
     def drop_snapshots(self) -> None:
         """Lets go of all snapshots."""
         for snapshot in self._snapshots:
@@ -183,8 +197,8 @@ class Cache:
 
     def drop(self) -> None:
         """Forgets the contents and frees the pages; the next step makes new ones."""
+        self._hold_nothing()
         self._pools.drop()
-        self._release_all()
 
     def run(self, step: Callable[[Pages], tuple[Any, Pages]]) -> Any:
         """Runs a step on the pages and waits for it. If it fails and the pages are lost, nothing is held."""
@@ -192,7 +206,7 @@ class Cache:
             return self._pools.run(step)
         except BaseException:
             if not self._pools.are_there:
-                self._release_all()
+                self._hold_nothing()
             raise
 
     def _pool_pages(self, capacity: int) -> list[int]:
@@ -207,6 +221,7 @@ class Cache:
         tables = zip(self._spec.windows, self.main.tables, source.tables, strict=True)
         return all((own if window else main).serves(end) for window, main, own in tables)
 
+    @_whole
     def _go_back(self, length: int) -> None:
         """The main sequence's first `length` positions, from its own pages or from a snapshot's."""
         if not length:
@@ -230,10 +245,12 @@ class Cache:
                 self._snapshots.remove(snapshot)
                 snapshot.release()
 
-    def _release_all(self) -> None:
-        self.drop_forks()
-        self.drop_snapshots()
-        self.main.release()
+    def _hold_nothing(self) -> None:
+        self._allocators = [PageAllocator(pages) for pages in self._pool_pages(self.capacity)]
+        self.main = PagedSequence.empty(self._spec.windows, self._allocators, self._profile.page_size)
+        """The sequence that a session works on."""
+        self._forks: list[PagedSequence] = []
+        self._snapshots: list[PagedSequence] = []
 
     def _reserve(self, capacity: int) -> None:
         """Pools of at least the given capacity."""
@@ -242,5 +259,9 @@ class Cache:
         if not self.held:
             self.drop()
         self._pools.grow(capacity)
-        for allocator, pages in zip(self._allocators, self._pool_pages(capacity), strict=True):
+        self._grow_allocators()
+
+    @_whole
+    def _grow_allocators(self) -> None:
+        for allocator, pages in zip(self._allocators, self._pool_pages(self.capacity), strict=True):
             allocator.grow(pages)

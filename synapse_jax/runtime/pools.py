@@ -69,7 +69,7 @@ class Pools:
         When it fails before the pages were donated, or is interrupted while the device works, they are kept.
         """
         if self._pages is None:
-            self._pages = self._new_pages()
+            self._pages = self._new_pages(self.capacity)
         try:
             out, self._pages = step(self._pages)
             return jax.block_until_ready(out)
@@ -85,13 +85,14 @@ class Pools:
             self.run(lambda pages: ((), copy_between_pages(pages, kinds, copies, self._device)))
 
     def grow(self, capacity: int) -> None:
-        """Larger pools with the same contents. Both exist at the same time, so memory is checked first.
+        """Larger pools with the same contents, if there are any.
+
+        Both exist at the same time, so memory is checked first.
 
         Raises:
             RunError: there is no memory for it; the old pools stay as they are.
         """
-        if self._pages is not None:
-            self._pages = self._grown(self._pages, capacity)
+        self._pages = self._new_pages(capacity) if self._pages is None else self._grown(self._pages, capacity)
         self.capacity = capacity
 
     def _grown(self, pages: Pages, capacity: int) -> Pages:
@@ -108,11 +109,15 @@ class Pools:
         )
         return new
 
-    def _new_pages(self) -> Pages:
+    def _new_pages(self, capacity: int) -> Pages:
         """Zeroed pools: masked cells are multiplied by zero, and zero times an old NaN would be NaN."""
-        shapes = abstract_pages(self._spec, self._profile, self.capacity)
-        self._check_memory(_bytes(shapes), f"there is no room for a KV cache of {self.capacity} positions")
-        return tuple(jnp.zeros(pool.shape, pool.dtype, device=self._device) for pool in shapes)
+        shapes = abstract_pages(self._spec, self._profile, capacity)
+        what = f"there is no room for a KV cache of {capacity} positions"
+        self._check_memory(_bytes(shapes), what)
+        try:
+            return tuple(jnp.zeros(pool.shape, pool.dtype, device=self._device) for pool in shapes)
+        except (jax.errors.JaxRuntimeError, MemoryError) as error:
+            raise RunError(f"{what}, {_megabytes(_bytes(shapes))}: {error}") from error
 
     def _check_memory(self, needed: int, what: str) -> None:
         available = available_bytes(self._device)

@@ -117,14 +117,3 @@ def test_score_matches_independent_prefills(precision):
             assert scores.nll[position - 1] == prefix.nll[0]
             assert scores.greedy[position - 1] == prefix.greedy[0]
             assert session.generate(IDS[:position], 1, stop_ids=[]).token_ids[0] == prefix.greedy[0]
-
-
-def test_a_grown_cache_equals_a_full_size_one():
-    """Grown from 1,024 to 2,048 and 3,072 positions, against a cache of 4,096 from the start."""
-    model = TinyModel(Tiny(context=4096))
-    grown, full = Session(model, ready=[]), Session(model, ready=[], positions=4096)
-    ids = np.tile(IDS, 4)
-    for length in (300, 1024, 1025, 2049):
-        assert np.array_equal(grown.score(ids[:length]).nll, full.score(ids[:length]).nll), length
-        assert grown.cache.allocated_bytes < full.cache.allocated_bytes
-    assert (grown.cache.capacity, full.cache.capacity) == (2048, 4096)
