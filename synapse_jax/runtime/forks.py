@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -11,9 +12,11 @@ from synapse_jax.errors import RunError
 from synapse_jax.kv.sequence import PagedSequence
 from synapse_jax.kv.sizes import reach_pages
 from synapse_jax.runtime import packing
+from synapse_jax.runtime.evaluation import evaluate_tokens
 from synapse_jax.runtime.plan import bucket, steps
+from synapse_jax.runtime.prefix import Prefix
 from synapse_jax.runtime.results import Scores
-from synapse_jax.runtime.runner import Runner
+from synapse_jax.runtime.runner import Progress, Runner
 
 
 class Forks:
@@ -28,7 +31,8 @@ class Forks:
     """
 
     def __init__(self, runner: Runner, prefix: np.ndarray, endings: Sequence[np.ndarray]):
-        self._runner, self._start, self._endings = runner, len(prefix) - 1, endings
+        self._runner, self._prefix_ids, self._endings = runner, prefix, endings
+        self._start = len(prefix) - 1
         self._inputs = [np.concatenate([prefix[-1:], ending[:-1]]) for ending in endings]
         self._nll = [np.zeros(len(ending), np.float32) for ending in endings]
         self._greedy = [np.zeros(len(ending), np.int32) for ending in endings]
@@ -47,6 +51,33 @@ class Forks:
     def limit(self) -> int:
         """Most positions in the pools: more than the context, which each of the sequences may fill."""
         return max(self._runner.cache.capacity, self.positions, self._runner.profile.context or 0)
+
+    def run(self, prefix: Prefix, reuse: bool, progress: Progress) -> list[Scores]:
+        """Evaluates the prompt, beginning with what is held of it, then scores all endings.
+
+        Args:
+            prefix: what the session remembers; the prompt is remembered afterwards if `reuse` says so.
+            reuse: whether the remembered tokens count.
+            progress: called with (positions evaluated, positions to evaluate).
+        """
+        ids, total = self._prefix_ids, self._start + sum(map(len, self._endings))
+        held = ids[: prefix.tokens.exact(self._start)]
+        with prefix.evaluation(held, self.positions, reuse=reuse, limit=self.limit) as reused:
+            new = ids[reused.tokens : -1]
+            evaluate_tokens(
+                self._runner,
+                new,
+                reused.tokens,
+                reused,
+                lambda done: progress(done, total),
+                wants_logits=False,
+            )
+            if reuse:
+                self._runner.cache.take_snapshot(self._start)
+            scores = self.score(lambda done: progress(self._start + done, total))
+        if reuse:
+            prefix.tokens.add(ids[reused.tokens :])
+        return [dataclasses.replace(one, reused_tokens=reused.tokens) for one in scores]
 
     def score(self, report: Callable[[int], None]) -> list[Scores]:
         """Scores all endings; `report` is called with the rows evaluated."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
@@ -177,26 +176,9 @@ class Session:
                 f"a prefix of {len(ids)} tokens and a continuation of {longest} are above the context of "
                 f"{self.context}"
             )
-        forks = Forks(self._runner, ids, endings)
-        held = ids[: self._prefix.tokens.exact(len(ids) - 1)]
-        with self._prefix.evaluation(held, forks.positions, reuse=reuse, limit=forks.limit) as reused:
-            total = len(ids) - 1 + sum(map(len, endings))
-            report = progress or (lambda done, total: None)
-            new = ids[reused.tokens : -1]
-            evaluate_tokens(
-                self._runner,
-                new,
-                reused.tokens,
-                reused,
-                lambda done: report(done, total),
-                wants_logits=False,
-            )
-            if reuse:
-                self.cache.take_snapshot(len(ids) - 1)
-            scores = forks.score(lambda done: report(len(ids) - 1 + done, total))
-        if reuse:
-            self._prefix.tokens.add(ids[reused.tokens :])
-        return [dataclasses.replace(s, reused_tokens=reused.tokens) for s in scores]
+        return Forks(self._runner, ids, endings).run(
+            self._prefix, reuse, progress or (lambda done, total: None)
+        )
 
     def step(self, tokens: Sequence[int] | np.ndarray) -> np.ndarray:
         """Evaluates tokens after those that the cache holds; the logits after the last, float32 [V].

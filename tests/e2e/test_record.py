@@ -29,16 +29,16 @@ MEMORY = [
     *("kv_capacity", "kv_snapshots", "peak_rss_bytes"),
 ]
 TOP = [
-    *("schema", "command", "model", "runtime", "fingerprints", "tokens"),
+    *("schema", "command", "arguments", "model", "runtime", "fingerprints", "tokens"),
     *("device", "versions", "timings", "memory", "result"),
 ]
 WITHOUT = {
     "score": set(),
     "generate": set(),
-    "tokenize": {"runtime", "fingerprints", "device", "timings"},
-    "inspect": {"runtime", "fingerprints", "device", "timings", "tokens"},
-    "graph list": {"timings", "tokens"},
-    "graph show": {"timings", "tokens"},
+    "tokenize": {"arguments", "runtime", "fingerprints", "device", "timings"},
+    "inspect": {"arguments", "runtime", "fingerprints", "device", "timings", "tokens"},
+    "graph list": {"arguments", "timings", "tokens"},
+    "graph show": {"arguments", "timings", "tokens"},
 }
 RESULT = {
     "score": {
@@ -120,7 +120,8 @@ def test_record_of_a_run_has_its_figures(synapse, tiny, command):
     fingerprints = record["fingerprints"]
     assert HEX.fullmatch(fingerprints["profile"])
     for entry in fingerprints["entries"]:
-        assert list(entry) == ["entry", "rows", "capacity", "program", "executable"]
+        assert list(entry) == ["entry", "rows", "capacity", "program", "executable", "parts"]
+        assert {"ir", "rope", "kv_dtype", "stablehlo", "jaxlib", "threads"} <= set(entry["parts"])
         assert HEX.fullmatch(entry["program"]) and HEX.fullmatch(entry["executable"])
     kinds = [(entry["entry"], entry["rows"], entry["capacity"]) for entry in fingerprints["entries"]]
     assert kinds == [("step", 32, 256)] if command == "score" else [("decode", 1, 256), ("step", 32, 256)]
@@ -131,7 +132,8 @@ def test_record_of_a_run_has_its_figures(synapse, tiny, command):
         "evaluated_count": 8,
         "evaluated_sha256": sha256_tokens(IDS),
     }
-    assert list(timings) == ["load_s", "compile_s", "eval_s", "tokens_per_second"]
+    assert list(timings) == ["load_s", "compile_s", "eval_s", "tokens_per_second", "resumed_chunks"]
+    assert timings.pop("resumed_chunks") == (0 if command == "score" else None)
     assert min(timings.values()) >= 0
     assert timings["tokens_per_second"] == pytest.approx(8 / timings["eval_s"])
     # K and V of 2 layers, 2 heads of 32 float32: 1,024 bytes a position, of which 256 are allocated.
