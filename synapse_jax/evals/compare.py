@@ -22,16 +22,22 @@ class Divergence:
     nll_a: np.ndarray
     """−ln p_a(token)."""
     nll_b: np.ndarray
-    kl: np.ndarray
-    """Σ_v p_a(v)·(ln p_a(v) − ln p_b(v)), in nats; exactly 0 where all logits are equal to the bit."""
+    kl: np.ndarray | None
+    """Σ_v p_a(v)·(ln p_a(v) − ln p_b(v)), in nats; exactly 0 where all logits are equal to the bit. None where
+    one side gives no distributions."""
     same_top: np.ndarray
     """bool, whether both have the same most likely token."""
 
     @classmethod
     def join(cls, parts: list[Divergence]) -> Divergence:
         """The parts one after the other."""
-        names = [field.name for field in dataclasses.fields(cls)]
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+        kl = [part.kl for part in parts if part.kl is not None]
+        return cls(
+            np.concatenate([part.nll_a for part in parts]),
+            np.concatenate([part.nll_b for part in parts]),
+            np.concatenate(kl) if kl else None,
+            np.concatenate([part.same_top for part in parts]),
+        )
 
 
 def divergence(a_RV: np.ndarray, b_RV: np.ndarray, target_R: np.ndarray) -> Divergence:
@@ -79,7 +85,7 @@ def summarize(found: Divergence) -> dict[str, Any]:
         "perplexity_b": math.exp(float(found.nll_b.mean())),
         "perplexity_ratio": ratio,
         "perplexity_ratio_error": _scaled(_error(change), ratio),
-        "kl": {**_spread(found.kl), "error": _error(found.kl)},
+        "kl": None if found.kl is None else {**_spread(found.kl), "error": _error(found.kl)},
         "same_top": float(found.same_top.mean()),
         "same_top_error": _error(found.same_top.astype(np.float64)),
         "delta_p": {

@@ -34,9 +34,11 @@ def plot_divergence(path: str, found: Divergence, a: str, b: str) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 7), layout="constrained")
-    series = {"KL(A‖B)": found.kl, "|ΔNLL|": np.abs(found.nll_b - found.nll_a)}
+    series = {"|ΔNLL|": np.abs(found.nll_b - found.nll_a)}
+    if found.kl is not None:
+        series = {"KL(A‖B)": found.kl, **series}
     for row, (name, values) in enumerate(series.items()):
-        over, share = figure.add_subplot(2, 2, 2 * row + 1), figure.add_subplot(2, 2, 2 * row + 2)
+        over, share = (figure.add_subplot(len(series), 2, 2 * row + i) for i in (1, 2))
         over.plot(values, linewidth=0.4, color="0.6")
         mean = np.convolve(values, np.ones(min(256, len(values))), "valid") / min(256, len(values))
         over.plot(np.arange(len(mean)) + (len(values) - len(mean)) // 2, mean, linewidth=1.2)

@@ -1,0 +1,107 @@
+"""The two sides of a comparison: what each runs, and on which tokens."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+from typing import Any
+
+from absl import flags
+
+from synapse_jax.cli import flags as shared
+from synapse_jax.cli import score
+from synapse_jax.cli.inputs import open_model, read_scored
+from synapse_jax.cli.recall import fill_in, read_score_record
+from synapse_jax.cli.sessions import open_session
+from synapse_jax.dims import MAX_STEP_ROWS, row_bucket
+from synapse_jax.errors import InputError
+from synapse_jax.evals import record as records
+from synapse_jax.io.quoting import quote
+from synapse_jax.runtime.plan import bucket, steps
+from synapse_jax.spec.runtime import resolve
+
+BLOCK_ROWS = 128
+"""Most positions whose logits exist at a time on each side."""
+NOT_OF_SCORE = ("a", "b", "control", "worst", "plot")
+"""Flags of `compare` that are none of `score`."""
+
+
+class Side:
+    """One of the two configurations: flags of `score`, the model and tokens that they name."""
+
+    def __init__(self, values: flags.FlagValues, given: str, stack: contextlib.ExitStack):
+        self.name = given or "as it is"
+        self.flags = _side_flags(values, given)
+        self.profile = shared.profile_from(self.flags)
+        self.model = stack.enter_context(open_model(self.flags))
+        resolve(self.profile, self.model.spec)
+        self.tokens, self.protocol, self.chunks = read_scored(self.flags, self.model)
+        self.session: Any = None
+
+    def open(self) -> None:
+        """Opens the session; done when both sides are known to fit."""
+        before = steps(self.protocol.start - 1, MAX_STEP_ROWS)
+        entries = {("step", bucket(count, MAX_STEP_ROWS)) for _, count in before}
+        ready = sorted(entries | {("logits", row_bucket(self.rows))})
+        self.session = open_session(self.flags, self.model, self.profile, ready, self.protocol.n_ctx - 1)
+
+    @property
+    def rows(self) -> int:
+        """Positions a block of logits."""
+        return min(BLOCK_ROWS, self.protocol.n_ctx - self.protocol.start)
+
+    def summary(self) -> dict[str, Any]:
+        """What was run, for the record."""
+        return {
+            "given": self.name,
+            "arguments": shared.given_arguments(self.flags),
+            "model_sha256": self.model.sha256(),
+            "profile": self.session.identity.digest,
+            "runtime": records.runtime_summary(self.session.profile),
+        }
+
+
+def _side_flags(values: flags.FlagValues, given: str) -> flags.FlagValues:
+    """Flags of `score`: those of a record, or those given with some changed."""
+    own = shared.CommandFlags("score", "", score.define)
+    arguments = {**shared.given_arguments(values), "progress": values.progress}
+    for name in NOT_OF_SCORE:
+        arguments.pop(name, None)
+    changed = {} if os.path.isfile(given) else _parse_changes(given)
+    own.parse([f"--{name}={value}" for name, value in {**arguments, **changed}.items()])
+    if os.path.isfile(given):
+        fill_in(own.values, read_score_record(given)["arguments"], given)
+    return own.values
+
+
+def _parse_changes(given: str) -> dict[str, str]:
+    """Changed flags of 'name=value name=value'."""
+    changes = {}
+    for word in shlex.split(given):
+        name, equals, value = word.removeprefix("--").partition("=")
+        if not equals or not name:
+            raise InputError(
+                f"{quote(given)} is neither a record nor changed flags as in 'kv-dtype=bf16 precision=f32'"
+            )
+        changes[name.replace("-", "_")] = value
+    return changes
+
+
+def check_same_tokens(a: Side, b: Side) -> None:
+    """Refuses to compare figures of different tokens.
+
+    Raises:
+        InputError: names both counts and the first difference.
+    """
+    if a.protocol != b.protocol:
+        raise InputError(f"the two sides score {a.protocol} and {b.protocol}")
+    if a.model.spec.vocab_size != b.model.spec.vocab_size:
+        raise InputError(
+            f"the vocabularies have {a.model.spec.vocab_size} and {b.model.spec.vocab_size} tokens"
+        )
+    left, right = a.tokens.ids, b.tokens.ids
+    if left != right:
+        at = next((i for i, (x, y) in enumerate(zip(left, right, strict=False)) if x != y), None)
+        where = "one is the beginning of the other" if at is None else f"token {at} differs"
+        raise InputError(f"the two sides evaluate different tokens, {len(left)} and {len(right)}: {where}")

@@ -1,0 +1,1 @@
+"""Other engines that evaluate the same tokens: what our numbers are checked against."""

@@ -1,0 +1,96 @@
+"""What a control gives, and when its figures may be compared with ours."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from synapse_jax.errors import InputError
+from synapse_jax.spec.digest import sha256_tokens
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluated:
+    """Tokens that an engine says it has evaluated, by its own account."""
+
+    count: int
+    sha256: str
+
+    @classmethod
+    def of(cls, ids: Sequence[int] | np.ndarray) -> Evaluated:
+        """Of these tokens."""
+        return cls(len(ids), sha256_tokens(ids))
+
+
+@dataclasses.dataclass(frozen=True)
+class ControlScores:
+    """Teacher-forced scores of one sequence."""
+
+    nll: np.ndarray
+    """float64 [n], −ln p(token | all tokens before it), in nats."""
+    greedy: np.ndarray
+    """int32 [n], the most likely token there."""
+    evaluated: Evaluated
+
+
+@dataclasses.dataclass(frozen=True)
+class ControlText:
+    """A greedy continuation."""
+
+    token_ids: tuple[int, ...]
+    evaluated: Evaluated
+    """The prompt's tokens."""
+
+
+class Control(Protocol):
+    """Another engine. Token IDs go in, so that no tokenizer stands between the engines."""
+
+    @property
+    def name(self) -> str:
+        """Engine and version."""
+        ...
+
+    def score(self, ids: np.ndarray, start: int) -> ControlScores:
+        """Scores positions `start` … n − 1 of int32 [n]; memory does not grow with n · V."""
+        ...
+
+    def generate(self, ids: np.ndarray, count: int) -> ControlText:
+        """`count` greedy tokens after a prompt, int32 [n]."""
+        ...
+
+
+def check_identity(ids: Sequence[int] | np.ndarray, evaluated: Evaluated, engine: str) -> None:
+    """Refuses figures of other tokens than those that were meant.
+
+    Args:
+        ids: what was to be evaluated.
+        evaluated: what the engine says it has evaluated.
+        engine: its name, for messages.
+
+    Raises:
+        InputError: names both counts, and the digests where the counts agree.
+    """
+    ours = Evaluated.of(ids)
+    if ours.count != evaluated.count:
+        raise InputError(
+            f"{engine} evaluated {evaluated.count} tokens, {ours.count} were meant: their figures say nothing "
+            f"about each other"
+        )
+    if ours.sha256 != evaluated.sha256:
+        raise InputError(
+            f"{engine} evaluated {evaluated.count} other tokens (sha256 {evaluated.sha256[:16]}…) than were "
+            f"meant ({ours.sha256[:16]}…)"
+        )
+
+
+def nll_and_greedy(logits_RV: np.ndarray, target_R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """NLL float64 [R] and greedy int32 [R] of a control's logits [R, V], in float64, a row at a time."""
+    nll, greedy = np.zeros(len(target_R)), np.zeros(len(target_R), np.int32)
+    for row, (logits_V, target) in enumerate(zip(logits_RV, target_R, strict=True)):
+        x = logits_V.astype(np.float64)
+        top = x.max()
+        nll[row], greedy[row] = np.log(np.exp(x - top).sum()) + top - x[target], x.argmax()
+    return nll, greedy
