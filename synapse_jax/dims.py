@@ -4,6 +4,7 @@
     N query heads      K KV heads           G = N / K           H head size      V vocabulary
     L layers           P pages in a pool    M pages a sequence  C positions a page
     A tokens a decode call may evaluate     Q rows whose logits a step returns     Z RoPE tables
+    Y kinds of layers by window: each has a page table of its own     X pages copied at once
     R rotary pairs (cos_TR), else the rows of a block (logits_RV)     I, O inputs and outputs of a linear
 
 Local names carry their shape as a suffix: `q_TNH` is [T, N, H].
@@ -23,6 +24,12 @@ DECODE_TOKENS = 16
 
 CAPACITY_UNIT = 1024
 """Positions in the first rung of the capacity ladder."""
+
+FORKS = 16
+"""Sequences that one step may hold where many share a prefix."""
+
+SNAPSHOTS = 2
+"""Most prompt ends whose window pages are kept for prefix reuse."""
 
 HEAD_BLOCK_ROWS = 128
 """Most rows of logits that exist at a time when scoring."""

@@ -136,6 +136,9 @@ def define_runtime(values: flags.FlagValues, *, context: int | None) -> None:
     flags.DEFINE_enum(
         "precision", "f32", ["f32", "bf16"], "Type of weights and matmul inputs.", flag_values=values
     )
+    flags.DEFINE_enum(
+        "kv_dtype", "f32", ["f32", "bf16", "f16"], "Type of cached keys and values.", flag_values=values
+    )
     flags.DEFINE_integer(
         "page_size", 256, "Positions a page of the KV cache.", lower_bound=1, flag_values=values
     )
@@ -220,6 +223,7 @@ def profile_from(values: flags.FlagValues) -> RuntimeProfile:
         rope=None if values.rope_scaling is None else parse_rope_scaling(values.rope_scaling),
         precision=values.precision,
         page_size=values.page_size,
+        kv_dtype=values.kv_dtype,
         device=values.device,
     )
 

@@ -12,6 +12,7 @@ from absl import flags
 from synapse_jax.cli.progress import DOWNLOAD_BAR, say, warn
 from synapse_jax.errors import InputError
 from synapse_jax.io.model_file import ModelFile, load
+from synapse_jax.io.prompts_file import read_prompts_file
 from synapse_jax.io.quoting import shown_path
 from synapse_jax.io.text_file import describe_bad_bytes, drop_trailing_newline, read_bytes, strict_text
 from synapse_jax.io.tokenizer import Tokenizer
@@ -62,6 +63,27 @@ def read_input(
     return Tokens(encode(model.tokenizer, text, source), name, dropped)
 
 
+def read_prompts(path: str, model: ModelFile) -> list[tuple[Tokens, str]]:
+    """Token IDs of every line of a prompts file, and what to call it in messages.
+
+    Raises:
+        InputError: the file or a token cannot be used.
+    """
+    prompts = read_prompts_file(path)
+    if any(prompt.text is not None for prompt in prompts):
+        for line in model.tokenizer.warnings:
+            warn(line)
+    read = []
+    for prompt in prompts:
+        if prompt.text is not None:
+            ids = _encode(model.tokenizer, text_bytes(prompt.text), prompt.source)
+        else:
+            ids = list(prompt.tokens)
+            check_token_ids(ids, model.spec.vocab_size, prompt.source)
+        read.append((Tokens(ids, "prompts_file"), prompt.source))
+    return read
+
+
 def define_chat(values: flags.FlagValues) -> None:
     """Flags that put a prompt into the model's chat template."""
     flags.DEFINE_bool(
@@ -91,7 +113,7 @@ def check_chat(values: flags.FlagValues, source: str) -> None:
     Raises:
         InputError: `--chat` with tokens, or a flag that has no effect.
     """
-    if values.chat and source in ("tokens", "tokens_file"):
+    if values.chat and source in ("tokens", "tokens_file", "prompts_file"):
         raise InputError(f"--chat takes a text, not --{source.replace('_', '-')}")
     if values.system is not None and not (values.chat and source != "messages_file"):
         raise InputError("--system goes with --chat and --prompt or --prompt-file")
@@ -159,6 +181,11 @@ def encode(tokenizer: Tokenizer, text: bytes, source: str, *, parse_special: boo
     """
     for line in tokenizer.warnings:
         warn(line)
+    return _encode(tokenizer, text, source, parse_special=parse_special)
+
+
+def _encode(tokenizer: Tokenizer, text: bytes, source: str, *, parse_special: bool = False) -> list[int]:
+    """As `encode`, with warnings of this text alone."""
     bad = describe_bad_bytes(text, source)
     if bad:
         warn(bad)

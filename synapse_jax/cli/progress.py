@@ -16,12 +16,22 @@ class Progress:
     """Shows (done, total) as a bar, as plain lines, or not at all.
 
     Lines come first, last, and every 10 s. Call an object with (done, total); it ends itself at done = total.
+    What `detail` returns is added to each line.
     """
 
-    def __init__(self, mode: str, label: str, unit: str, *, clock: Callable[[], float] = time.monotonic):
+    def __init__(
+        self,
+        mode: str,
+        label: str,
+        unit: str,
+        detail: Callable[[], str] | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ):
         if mode == "auto":
             mode = "bar" if sys.stderr.isatty() else "lines"
         self._mode, self._label, self._unit, self._clock = mode, label, unit, clock
+        self._detail = detail
         self._bar: Any = None
         self._started: float | None = None
         self._last = 0.0
@@ -43,6 +53,8 @@ class Progress:
             from tqdm import tqdm
 
             self._bar = tqdm(total=total, desc=self._label, unit=self._unit, unit_scale=True, file=sys.stderr)
+        if self._detail:
+            self._bar.set_postfix_str(self._detail(), refresh=False)
         self._bar.update(done - self._bar.n)
         if done >= total:
             self.close()
@@ -56,8 +68,11 @@ class Progress:
         self._last = now
         seconds = now - self._started
         left = f", {seconds / done * (total - done):.0f} s left" if 0 < done < total else ""
+        detail = f", {self._detail()}" if self._detail else ""
         print(
-            f"{self._label}: {done}/{total} {self._unit}, {seconds:.1f} s{left}", file=sys.stderr, flush=True
+            f"{self._label}: {done}/{total} {self._unit}, {seconds:.1f} s{left}{detail}",
+            file=sys.stderr,
+            flush=True,
         )
 
 

@@ -13,7 +13,7 @@ from synapse_jax.cli import flags as shared
 from synapse_jax.cli.inputs import Tokens, open_model, read_input
 from synapse_jax.cli.output import optional_file, save, show
 from synapse_jax.cli.progress import Progress, warn
-from synapse_jax.cli.sessions import open_session, timed
+from synapse_jax.cli.sessions import kv_memory, open_session, timed
 from synapse_jax.dims import MAX_STEP_ROWS
 from synapse_jax.errors import InputError
 from synapse_jax.evals import record as records
@@ -96,7 +96,7 @@ def _score(
         if trace is not None:
             trace.write(json.dumps(dataclasses.asdict(token)) + "\n")
 
-    progress = Progress(values.progress, "score", "positions")
+    progress = Progress(values.progress, "score", "positions", lambda: kv_memory(session))
     scored, seconds = timed(
         session,
         lambda: list(score_chunks(session, chunks, protocol, rows=rows, progress=progress, trace=write)),

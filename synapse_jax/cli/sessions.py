@@ -35,6 +35,15 @@ def open_session(
     )
 
 
+def kv_memory(session: Session) -> str:
+    """The KV cache in words: what is allocated, and what of it a later token can still see."""
+    cache = session.cache
+    return (
+        f"KV {cache.live_bytes / 1e6:.1f} MB of {cache.allocated_bytes / 1e6:.1f}, "
+        f"{cache.held} positions of {cache.capacity}"
+    )
+
+
 def timed(session: Session, work: Callable[[], Result]) -> tuple[Result, float]:
     """What `work` returns, and its seconds without those spent compiling."""
     compiled, started = session.compile_s, time.perf_counter()

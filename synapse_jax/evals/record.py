@@ -82,7 +82,7 @@ def build_record(
         "model": None if model is None else _model(model),
         "runtime": None if profile is None else runtime_summary(profile),
         "fingerprints": None if session is None else _fingerprints(session),
-        "tokens": None if ids is None else _tokens(ids, evaluated),
+        "tokens": None if ids is None else tokens_summary(ids, evaluated),
         "device": None if device is None else _device(device),
         "versions": _versions(),
         "timings": None if timings is None else timings.summary(),
@@ -131,7 +131,10 @@ def _fingerprints(session: Session) -> dict[str, Any]:
     }
 
 
-def _tokens(ids: Sequence[int], evaluated: Sequence[int] | np.ndarray | None) -> dict[str, Any]:
+def tokens_summary(
+    ids: Sequence[int], evaluated: Sequence[int] | np.ndarray | None
+) -> dict[str, int | str | None]:
+    """Count and hash of the tokens that were given, and of those that were evaluated."""
     flat = None if evaluated is None else np.asarray(evaluated).reshape(-1)
     return {
         "count": len(ids),
@@ -158,11 +161,13 @@ def _versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{name: metadata.version(name) for name in packages}}
 
 
-def _memory(session: Session | None) -> dict[str, int | None]:
+def _memory(session: Session | None) -> dict[str, Any]:
     cache = None if session is None else session.cache
     return {
         "kv_allocated_bytes": None if cache is None else cache.allocated_bytes,
         "kv_live_bytes": None if cache is None else cache.live_bytes,
         "kv_positions": None if cache is None else cache.held,
+        "kv_capacity": None if cache is None else cache.capacity,
+        "kv_snapshots": None if cache is None else list(cache.snapshots),
         "peak_rss_bytes": peak_rss_bytes(),
     }

@@ -45,7 +45,7 @@ class Entry:
     rows: int
     """T, rows in a step; for `decode`, `sample` and `choose` the sequences that advance together."""
     capacity: int
-    """Positions in the pool of pages."""
+    """Positions in the pools of layers that see all keys."""
     sequences: int = 1
     """B, sequences that a step may hold."""
 
@@ -65,7 +65,8 @@ class Entry:
         return {"entry": self.name, "rows": self.rows, "capacity": self.capacity}
 
     def __str__(self) -> str:
-        return f"{self.name} rows={self.rows} capacity={self.capacity}"
+        several = f" sequences={self.sequences}" if 1 < self.sequences < self.rows else ""
+        return f"{self.name} rows={self.rows} capacity={self.capacity}{several}"
 
 
 def entry_for(ir: ModelIR, name: str, rows: int, capacity: int | None = None) -> Entry:
@@ -98,12 +99,14 @@ class Rows(NamedTuple):
     """float32 [Z, T, R], rows of each RoPE table."""
     sin_ZTR: Array
     """float32 [Z, T, R]."""
-    page_T: Array
-    """int32 [T], the page that the row's key and value are written to; P (no page) in padding."""
+    page_YT: Array
+    """int32 [Y, T], by kind of layer, the page that the row's key and value are written to; P (no page) in
+    padding."""
     cell_T: Array
     """int32 [T], the position within that page."""
-    page_table_BM: Array
-    """int32 [B, M], pages of each sequence in order; unused places hold 0 and are not read."""
+    page_table_YBM: Array
+    """int32 [Y, B, M], by kind of layer, pages of each sequence in order; unused places hold 0 and are not
+    read, unused sequences repeat the first."""
 
 
 class StepBatch(NamedTuple):
@@ -143,12 +146,12 @@ class DecodeBatch(NamedTuple):
     """float32 [A, Z, B, R]."""
     sin_AZBR: Array
     """float32 [A, Z, B, R]."""
-    page_AB: Array
-    """int32 [A, B]."""
+    page_AYB: Array
+    """int32 [A, Y, B]."""
     cell_AB: Array
     """int32 [A, B]."""
-    page_table_BM: Array
-    """int32 [B, M]."""
+    page_table_YBM: Array
+    """int32 [Y, B, M]."""
 
 
 class SampleBatch(NamedTuple):
@@ -188,7 +191,8 @@ def abstract_params(ir: ModelIR) -> dict[str, Abstract]:
 def abstract_batch(ir: ModelIR, entry: Entry) -> Batch:
     """Shapes and types of the batch argument of an entry."""
     tables, pairs = len(ir.rope_tables), ir.spec.rotary_size // 2
-    sequences, table = entry.sequences, _i32(entry.sequences, entry.capacity // ir.profile.page_size)
+    sequences, kinds = entry.sequences, len(ir.spec.windows)
+    table = _i32(kinds, sequences, entry.capacity // ir.profile.page_size)
     vocabulary = (sequences, ir.spec.vocab_size)
     seen = Abstract(vocabulary, jnp.bool_)
     if entry.name == "choose":
@@ -206,9 +210,9 @@ def abstract_batch(ir: ModelIR, entry: Entry) -> Batch:
             role_B=_i32(sequences),
             cos_AZBR=angle,
             sin_AZBR=angle,
-            page_AB=turn,
+            page_AYB=_i32(DECODE_TOKENS, kinds, sequences),
             cell_AB=turn,
-            page_table_BM=table,
+            page_table_YBM=table,
         )
         return decode if entry.name == "decode" else SampleBatch(decode, seen, _sampler(sequences))
     row, angle = _i32(entry.rows), Abstract((tables, entry.rows, pairs), jnp.float32)
@@ -219,9 +223,9 @@ def abstract_batch(ir: ModelIR, entry: Entry) -> Batch:
         role_T=row,
         cos_ZTR=angle,
         sin_ZTR=angle,
-        page_T=row,
+        page_YT=_i32(kinds, entry.rows),
         cell_T=row,
-        page_table_BM=table,
+        page_table_YBM=table,
     )
     if entry.name == "logits":
         return rows

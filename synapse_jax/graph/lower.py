@@ -153,9 +153,9 @@ def _decode_rows(batch: DecodeBatch, turn: jax.Array, token_B: jax.Array) -> Row
         role_T=batch.role_B,
         cos_ZTR=batch.cos_AZBR[turn],
         sin_ZTR=batch.sin_AZBR[turn],
-        page_T=batch.page_AB[turn],
+        page_YT=batch.page_AYB[turn],
         cell_T=batch.cell_AB[turn],
-        page_table_BM=batch.page_table_BM,
+        page_table_YBM=batch.page_table_YBM,
     )
 
 
@@ -239,8 +239,9 @@ def _paged_attention(ir: ModelIR) -> AttendFunction:
     attend_pages = attention.IMPLEMENTATIONS[ir.profile.kernels]
 
     def attend(pool, q_TNH, k_TKH, v_TKH, rows: Rows, scale: float, window: int):
-        pool = write_rows(pool, k_TKH, v_TKH, rows.page_T, rows.cell_T)
-        places = (rows.page_table_BM, rows.sequence_T, rows.position_T)
+        kind = ir.spec.windows.index(window)
+        pool = write_rows(pool, k_TKH, v_TKH, rows.page_YT[kind], rows.cell_T)
+        places = (rows.page_table_YBM[kind], rows.sequence_T, rows.position_T)
         return attend_pages(q_TNH, pool, *places, scale, window), pool
 
     return attend

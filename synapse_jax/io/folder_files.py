@@ -7,6 +7,7 @@ import pathlib
 from typing import Any
 
 from synapse_jax.errors import InputError
+from synapse_jax.io.json_text import unique_keys
 from synapse_jax.io.quoting import quote, shown_path
 from synapse_jax.io.text_file import read_bytes
 
@@ -57,7 +58,7 @@ def read_object(path: pathlib.Path) -> dict[str, Any]:
     """
     shown = shown_path(path)
     try:
-        stored = json.loads(read_bytes(path), object_pairs_hook=_unique)
+        stored = json.loads(read_bytes(path), object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{shown}: not JSON: {quote(str(error))}") from None
     if not isinstance(stored, dict):
@@ -70,14 +71,6 @@ def _is_file(path: pathlib.Path) -> bool:
         return path.is_file()
     except OSError:  # a name that is too long, a folder that may not be read
         return False
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) != len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is there twice")
-    return values
 
 
 def _named_by_index(folder: pathlib.Path) -> list[str]:

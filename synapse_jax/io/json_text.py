@@ -18,10 +18,10 @@ def parse_json(text: str, source: str, *, parse_constant: Callable[[str], Any] |
       parse_constant: Called with NaN, Infinity and -Infinity, as `json.loads` does; a ValueError refuses.
 
     Raises:
-      InputError: not JSON; line and column are named.
+      InputError: not JSON, where line and column are named, or an object with a key twice.
     """
     try:
-        return json.loads(text, parse_constant=parse_constant)
+        return json.loads(text, parse_constant=parse_constant, object_pairs_hook=unique_keys)
     except json.JSONDecodeError as error:
         reason = error.msg.removesuffix(" at")
         raise InputError(
@@ -31,3 +31,16 @@ def parse_json(text: str, source: str, *, parse_constant: Callable[[str], Any] |
         raise InputError(f"{source}: not valid JSON: lists and objects nest too deeply") from None
     except ValueError as error:
         raise InputError(f"{source}: not valid JSON: {error}") from None
+
+
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of these (name, value) pairs, for `json.loads`.
+
+    Raises:
+      ValueError: a name is there twice.
+    """
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is there twice")
+    return values

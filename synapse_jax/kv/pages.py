@@ -6,17 +6,19 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from synapse_jax.kv.sizes import pool_pages
 from synapse_jax.spec.model import ModelSpec
 from synapse_jax.spec.runtime import RuntimeProfile
 
-DTYPES = {"f32": jnp.float32}
-
+DTYPES = {"f32": jnp.float32, "bf16": jnp.uint16, "f16": jnp.float16}
+"""What cells are stored as. bf16 as its bits: on a CPU, XLA writes bfloat16 rows by way of a float32 copy of
+the whole pool."""
 
 Pages = tuple[jax.Array, ...]
 """The whole cache: a pool [P, C, 2, K, H] a layer, rotated keys at index 0 of the third axis and values at 1.
 
-A step takes it, donates it and returns it. A position's keys and values lie together, so that a step writes
-them as one row.
+P depends on the layer's window. A step takes it, donates it and returns it. A position's keys and values lie
+together, so that a step writes them as one row.
 """
 
 
@@ -28,13 +30,45 @@ def abstract_pages(
     Args:
         spec: gives L, K and H.
         profile: gives C and the KV dtype.
-        capacity: positions in the pool, a multiple of C.
+        capacity: positions in the pools of layers that see all keys, a multiple of C.
     """
-    pages, rest = divmod(capacity, profile.page_size)
-    if rest:
-        raise ValueError(f"capacity {capacity} is not a multiple of the page size {profile.page_size}")
-    shape = (pages, profile.page_size, 2, spec.kv_heads, spec.head_size)
-    return (jax.ShapeDtypeStruct(shape, DTYPES[profile.kv_dtype]),) * spec.layers
+    cells = (profile.page_size, 2, spec.kv_heads, spec.head_size)
+    pages = {window: pool_pages(window, capacity, profile.page_size) for window in spec.windows}
+    return tuple(
+        jax.ShapeDtypeStruct((pages[spec.window_of(layer)], *cells), DTYPES[profile.kv_dtype])
+        for layer in range(spec.layers)
+    )
+
+
+def grown(pool_PC2KH: jax.Array, pages: int) -> jax.Array:
+    """The pool with zeroed pages added, `pages` in all. Zeroed: masked cells are multiplied by zero, and zero
+    times an old NaN would be NaN."""
+    added = pages - pool_PC2KH.shape[0]
+    return jnp.concatenate([pool_PC2KH, jnp.zeros((added, *pool_PC2KH.shape[1:]), pool_PC2KH.dtype)])
+
+
+def copy_pages(pool_PC2KH: jax.Array, source_X: jax.Array, target_X: jax.Array) -> jax.Array:
+    """The pool with some pages copied over others.
+
+    Args:
+        pool_PC2KH: the pool of one layer.
+        source_X: int32 [X], pages to copy.
+        target_X: int32 [X], distinct pages to write; P writes nothing.
+    """
+    return pool_PC2KH.at[target_X].set(pool_PC2KH[source_X], mode="drop")
+
+
+def to_cells(x: jax.Array, stored: jnp.dtype) -> jax.Array:
+    """Keys or values, float32, as they are stored."""
+    return (
+        lax.bitcast_convert_type(x.astype(jnp.bfloat16), stored) if stored == jnp.uint16 else x.astype(stored)
+    )
+
+
+def from_cells(x: jax.Array) -> jax.Array:
+    """Stored keys or values in float32."""
+    is_bf16 = x.dtype == jnp.uint16
+    return (lax.bitcast_convert_type(x, jnp.bfloat16) if is_bf16 else x).astype(jnp.float32)
 
 
 def write_rows(
@@ -55,11 +89,13 @@ def write_rows(
     pages, page_size = pool_PC2KH.shape[:2]
     row_T = page_T * page_size + cell_T
     rows = pool_PC2KH.reshape(pages * page_size, -1)
-    new = jnp.stack([k_TKH, v_TKH], axis=1).astype(pool_PC2KH.dtype).reshape(len(row_T), -1)
+    new = to_cells(jnp.stack([k_TKH, v_TKH], axis=1), pool_PC2KH.dtype).reshape(len(row_T), -1)
     return rows.at[row_T].set(new, mode="drop").reshape(pool_PC2KH.shape)
 
 
 def read_page(pool_PC2KH: jax.Array, page: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """One page: keys [K, C, H] and values [K, H, C], positions last so that P·V contracts last axes."""
+    """One page in float32, whatever it is stored in: keys [K, C, H] and values [K, H, C], positions last so
+    that P·V contracts last axes."""
     page_C2KH = lax.dynamic_index_in_dim(pool_PC2KH, page, keepdims=False, allow_negative_indices=False)
+    page_C2KH = from_cells(page_C2KH)
     return page_C2KH[:, 0].transpose(1, 0, 2), page_C2KH[:, 1].transpose(1, 2, 0)

@@ -10,7 +10,8 @@ import numpy as np
 from synapse_jax.dims import DECODE_TOKENS
 from synapse_jax.graph.entry import DECODE_ROLE
 from synapse_jax.runtime import packing
-from synapse_jax.runtime.plan import LARGE_ROWS, bucket, steps
+from synapse_jax.runtime.evaluation import evaluate_tokens
+from synapse_jax.runtime.prefix import Reused
 from synapse_jax.runtime.results import Generation
 from synapse_jax.runtime.runner import Runner
 from synapse_jax.spec.sampling import Sampling
@@ -23,17 +24,24 @@ class Continuation:
     """One prompt and the tokens that follow it.
 
     Args:
-        runner: its cache holds nothing of this sequence yet, and has room for all of it.
+        runner: its cache holds what is reused, and has room for all of it.
         ids: the prompt, int32 [n].
         sampling: how tokens are chosen.
         logprobs: whether log-probabilities are wanted.
         stop_ids: at most 32 tokens that end the text.
+        reused: the part of the prompt that is held already.
     """
 
     def __init__(
-        self, runner: Runner, ids: np.ndarray, sampling: Sampling, logprobs: bool, stop_ids: Sequence[int]
+        self,
+        runner: Runner,
+        ids: np.ndarray,
+        sampling: Sampling,
+        logprobs: bool,
+        stop_ids: Sequence[int],
+        reused: Reused,
     ):
-        self._runner, self._ids, self._stop_ids = runner, ids, stop_ids
+        self._runner, self._ids, self._stop_ids, self._reused = runner, ids, stop_ids, reused
         self._sampling, self._logprobs = sampling, logprobs
         # Only a penalty looks at it, and then it holds the prompt too.
         self._seen_V = np.zeros(runner.spec.vocab_size, np.bool_)
@@ -69,7 +77,10 @@ class Continuation:
             tuple(shown),
             "stop" if self._stopped else "length",
             len(self._ids),
-            logprobs=tuple(-nll for nll in self._nll[: len(shown)]) if self._logprobs else None,
+            self._reused.tokens,
+            self._reused.generated,
+            self._reused.note,
+            tuple(-nll for nll in self._nll[: len(shown)]) if self._logprobs else None,
         )
 
     @property
@@ -89,17 +100,11 @@ class Continuation:
             on_tokens(shown)
 
     def _evaluate_prompt(self, report: Callable[[int], None]) -> np.ndarray:
-        """Evaluates the prompt; returns the logits [V] after it."""
-        runner, logits_QV = self._runner, None
-        for first, count in steps(len(self._ids), LARGE_ROWS):
-            entry = runner.entry("step", bucket(count, LARGE_ROWS))
-            logit_rows = [count - 1] if first + count == len(self._ids) else []
-            rows = runner.rows(entry, self._ids, first, count)
-            _, _, logits_QV = runner.call(entry, packing.step_batch(rows, logit_rows=logit_rows))
-            runner.cache.advance(first + count)
-            report(first + count)
-        logits_V = np.asarray(logits_QV)[0]
-        runner.check_finite(logits_V[np.argmax(logits_V), None], len(self._ids))
+        """Evaluates what is new of the prompt; returns the logits [V] after it."""
+        new, start = self._ids[self._reused.tokens :], self._reused.tokens
+        logits_V = evaluate_tokens(self._runner, new, start, self._reused, report)
+        if self._reused.is_on:
+            self._runner.cache.take_snapshot(len(self._ids))
         return logits_V
 
     def _first(self, logits_V: np.ndarray) -> tuple[list[int], list[float]]:
@@ -116,7 +121,7 @@ class Continuation:
         name = "decode" if self._sampling.is_greedy else "sample"
         entry = runner.entry(name, 1)
         given = np.array([self._new[-1]], np.int32)
-        segment = packing.Segment(given, position, runner.cache.page_table, DECODE_ROLE)
+        segment = runner.segment(given, position, turns, DECODE_ROLE)
         batch = packing.decode_batch(entry, runner.ir, segment, turns=turns, stop_tokens=self._stop_ids)
         if name == "sample":
             batch = packing.sample_batch(batch, self._seen_V, self._sampling)

@@ -20,9 +20,10 @@ from synapse_jax.graph.entry import (
     StepBatch,
 )
 from synapse_jax.ir.nodes import ModelIR
+from synapse_jax.kv.sizes import pool_pages
+from synapse_jax.kv.table import PageTable
 from synapse_jax.ops.sampling import SamplerRows
 from synapse_jax.spec.rope_table import rope_rows
-from synapse_jax.spec.runtime import RuntimeProfile
 from synapse_jax.spec.sampling import Sampling
 
 
@@ -34,8 +35,8 @@ class Segment:
     """int32 [n]."""
     start: int
     """Position of the first token."""
-    pages: tuple[int, ...]
-    """The sequence's pages, enough for start + n positions."""
+    tables: Sequence[PageTable]
+    """The sequence's page table for each kind of layer, which hold these positions."""
     role: int = PROMPT_ROLE
 
 
@@ -43,23 +44,22 @@ def pack_rows(entry: Entry, ir: ModelIR, segments: Sequence[Segment]) -> Rows:
     """Packs segments, one a sequence, in order; the rest of the rows is padding.
 
     Raises:
-        ValueError: more segments or rows than the entry holds, or a segment without a page for its positions.
+        ValueError: more segments or rows than the entry holds, or a position without a page.
     """
     if len(segments) > entry.sequences or sum(len(s.tokens) for s in segments) > entry.rows:
         raise ValueError(f"{len(segments)} segments do not fit in {entry} with {entry.sequences} sequences")
-    profile = ir.profile
-    pool, table = entry.capacity // profile.page_size, _page_table(entry, profile, segments)
     token, role = np.zeros(entry.rows, np.int32), np.zeros(entry.rows, np.int32)
     sequence, position = np.full(entry.rows, -1, np.int32), np.full(entry.rows, -1, np.int32)
-    page, cell = np.full(entry.rows, pool, np.int32), np.zeros(entry.rows, np.int32)
+    page, cell = _no_pages(entry, ir, entry.rows), np.zeros(entry.rows, np.int32)
     row = 0
     for index, segment in enumerate(segments):
         here = slice(row, row + len(segment.tokens))
         row = here.stop
         token[here], role[here], sequence[here] = segment.tokens, segment.role, index
         position[here] = np.arange(segment.start, segment.start + len(segment.tokens))
-        page[here], cell[here] = _cells(profile, segment, position[here])
+        page[:, here], cell[here] = _cells(entry, ir, segment, position[here])
     cos, sin = _angles(ir, position)
+    table = _page_table(entry, ir, segments)
     return Rows(token, sequence, position, role, cos, sin, page, cell, table)
 
 
@@ -104,12 +104,10 @@ def decode_batch(
     """
     if not 1 <= len(segment.tokens) <= turns <= DECODE_TOKENS or len(stop_tokens) > STOP_TOKENS:
         raise ValueError(f"{len(segment.tokens)} given tokens, {turns} turns, {len(stop_tokens)} stop tokens")
-    profile = ir.profile
-    pool = entry.capacity // profile.page_size
     position = np.full(DECODE_TOKENS, -1, np.int32)
     position[:turns] = np.arange(segment.start, segment.start + turns)
-    page, cell = np.full(DECODE_TOKENS, pool, np.int32), np.zeros(DECODE_TOKENS, np.int32)
-    page[:turns], cell[:turns] = _cells(profile, segment, position[:turns])
+    page, cell = _no_pages(entry, ir, DECODE_TOKENS), np.zeros(DECODE_TOKENS, np.int32)
+    page[:, :turns], cell[:turns] = _cells(entry, ir, segment, position[:turns])
     token, target = np.zeros(DECODE_TOKENS, np.int32), np.full(DECODE_TOKENS, -1, np.int32)
     token[: len(segment.tokens)] = segment.tokens
     if targets is not None:
@@ -127,9 +125,9 @@ def decode_batch(
         np.full(1, segment.role, np.int32),
         cos.swapaxes(0, 1)[:, :, None],
         sin.swapaxes(0, 1)[:, :, None],
-        page[:, None],
+        page.T[:, :, None],
         cell[:, None],
-        _page_table(entry, profile, [segment]),
+        _page_table(entry, ir, [segment]),
     )
 
 
@@ -153,20 +151,33 @@ def _sampler_rows(sampling: Sampling) -> SamplerRows:
     )
 
 
-def _page_table(entry: Entry, profile: RuntimeProfile, segments: Sequence[Segment]) -> np.ndarray:
-    table = np.zeros((entry.sequences, entry.capacity // profile.page_size), np.int32)
-    for index, segment in enumerate(segments):
-        table[index, : len(segment.pages)] = segment.pages
-    return table
+def _page_table(entry: Entry, ir: ModelIR, segments: Sequence[Segment]) -> np.ndarray:
+    """int32 [Y, B, M]; places without a sequence repeat the first one's."""
+    places = entry.capacity // ir.profile.page_size
+    tables = [[table.row(places) for table in segment.tables] for segment in segments]
+    tables += [tables[0]] * (entry.sequences - len(segments))
+    return np.array(tables, np.int32).swapaxes(0, 1)
 
 
-def _cells(profile: RuntimeProfile, segment: Segment, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Page and cell of each position, checked: on the device an index out of range goes unnoticed."""
-    if len(position) and position[-1] >= len(segment.pages) * profile.page_size:
-        raise ValueError(
-            f"position {position[-1]} is beyond {len(segment.pages)} pages of {profile.page_size}"
-        )
-    return np.asarray(segment.pages, np.int32)[position // profile.page_size], position % profile.page_size
+def _no_pages(entry: Entry, ir: ModelIR, rows: int) -> np.ndarray:
+    """int32 [Y, rows] that names no page anywhere."""
+    pools = [pool_pages(window, entry.capacity, ir.profile.page_size) for window in ir.spec.windows]
+    return np.repeat(np.array(pools, np.int32)[:, None], rows, axis=1)
+
+
+def _cells(
+    entry: Entry, ir: ModelIR, segment: Segment, position: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Page [Y, n] and cell [n] of each position, checked: on the device a wrong index goes unnoticed."""
+    index, cell = np.divmod(position, ir.profile.page_size)
+    for table in segment.tables:
+        if len(index) and not table.first <= index[0] <= index[-1] < table.end:
+            raise ValueError(
+                f"positions {position[0]} … {position[-1]} are not within pages {table.first} … "
+                f"{table.end - 1} of {ir.profile.page_size} positions"
+            )
+    places = entry.capacity // ir.profile.page_size
+    return np.stack([table.row(places)[index] for table in segment.tables]), cell
 
 
 def _angles(ir: ModelIR, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

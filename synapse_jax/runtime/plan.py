@@ -11,14 +11,13 @@ from synapse_jax.spec.sampling import Sampling
 SMALL_ROWS, LARGE_ROWS = ROW_LADDER[0], ROW_LADDER[-1]
 
 
-def steps(total: int, rows: int) -> Iterator[tuple[int, int]]:
-    """(first, count) of the steps that cover `total` positions with `rows` each.
+def steps(total: int, rows: int, first: int = 0) -> Iterator[tuple[int, int]]:
+    """(first, count) of the steps that cover positions `first` … `total` − 1 with `rows` each.
 
     The tail runs as 32-row steps unless it fills more than half of a full step, so that only two row counts
     are compiled for one kind of work. With one row a step, a device call takes up to A of them.
     """
     rows = DECODE_TOKENS if rows == 1 else rows
-    first = 0
     while first < total:
         count = min(rows, total - first)
         if SMALL_ROWS < rows and 2 * count <= rows:

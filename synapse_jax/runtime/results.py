@@ -15,6 +15,8 @@ class Scores:
     """float32 [n], −ln p(token | all tokens before it), in nats."""
     greedy: np.ndarray
     """int32 [n], the most likely token there."""
+    reused_tokens: int = 0
+    """Tokens whose keys and values were not computed again."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +31,11 @@ class Generation:
     """Tokens of the prompt."""
     reused_tokens: int = 0
     """Tokens of the prompt that were not evaluated again."""
+    reused_generated_tokens: int = 0
+    """How many of these an earlier call had generated, a row at a time: their keys are exact to 1e-4 and not
+    to the bit."""
+    reuse_note: str | None = None
+    """Why fewer tokens were reused than the prompt has in common with what the session remembers."""
     logprobs: tuple[float, ...] | None = None
     """ln p of each new token under the model itself, before any penalty, filter or temperature; None if
     nobody asked."""

@@ -20,6 +20,7 @@ from synapse_jax.runtime.cache import Cache
 from synapse_jax.runtime.checks import check_finite
 from synapse_jax.runtime.devices import find_device
 from synapse_jax.runtime.params import WeightSource, load_params
+from synapse_jax.runtime.prefix import NOTHING, Reused
 from synapse_jax.spec.model import ModelSpec
 from synapse_jax.spec.runtime import RuntimeProfile
 
@@ -28,7 +29,7 @@ Progress = Callable[[int, int], None]
 
 
 class Runner:
-    """Runs entries on the cache of one sequence. Compiles what is missing, and says so.
+    """Runs entries on a cache. Compiles what is missing, and says so.
 
     Args:
         model: gives the weights.
@@ -54,10 +55,10 @@ class Runner:
         self.spec, self.profile = spec, profile
         self.device = find_device(profile.device)
         self.ir = build(spec, profile)
-        self.cache = Cache(spec, profile, self.device, positions)
+        self._log = log or logging.getLogger("synapse_jax").info
+        self.cache = Cache(spec, profile, self.device, positions, self._log)
         self.compile_s = 0.0
         """Seconds spent compiling, late entries included."""
-        self._log = log or logging.getLogger("synapse_jax").info
         self._entries: dict[Entry, CompiledEntry] = {}
         # The compiler's memory is given back before the weights need theirs.
         self._compile([self.entry(name, rows) for name, rows in ready])
@@ -71,17 +72,32 @@ class Runner:
         """Every entry compiled so far, in the order of their names and shapes."""
         return tuple(self._entries[entry] for entry in sorted(self._entries))
 
-    def entry(self, name: str, rows: int) -> Entry:
+    def entry(self, name: str, rows: int, sequences: int = 1) -> Entry:
         """An entry at the cache's present capacity."""
-        return Entry(name, rows, self.cache.capacity)
+        return Entry(name, rows, self.cache.capacity, sequences)
 
-    def segment(self, ids: np.ndarray, first: int, count: int, role: int = PROMPT_ROLE) -> packing.Segment:
-        """Positions first … first + count − 1 of a sequence whose token IDs are `ids`, int32 [n]."""
-        return packing.Segment(ids[first : first + count], first, self.cache.page_table, role)
+    def segment(
+        self, tokens: np.ndarray, start: int, count: int | None = None, role: int = PROMPT_ROLE
+    ) -> packing.Segment:
+        """Tokens, int32 [n], of the main sequence from position `start` on, with pages for them.
 
-    def rows(self, entry: Entry, ids: np.ndarray, first: int, count: int) -> Rows:
-        """The rows of a step over such positions."""
-        return packing.pack_rows(entry, self.ir, [self.segment(ids, first, count)])
+        `count` says how many positions are written where it is more than n.
+        """
+        self.cache.open(self.cache.main, start, count or len(tokens))
+        return packing.Segment(tokens, start, self.cache.main.tables, role)
+
+    def rows(self, entry: Entry, tokens: np.ndarray, start: int) -> Rows:
+        """The rows of a step over such tokens."""
+        return packing.pack_rows(entry, self.ir, [self.segment(tokens, start)])
+
+    def advance(self, first: int, count: int, reused: Reused = NOTHING) -> None:
+        """Says that a step over such positions has finished.
+
+        Where sequences part that have more in common than could be reused, a snapshot is kept for the next.
+        """
+        self.cache.advance(first + count)
+        if reused.tokens < reused.common and first < reused.common <= first + count:
+            self.cache.take_snapshot(reused.common)
 
     def call(self, entry: Entry, batch: Batch) -> Any:
         """Runs an entry on the pages and waits for its results."""

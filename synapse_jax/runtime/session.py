@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 import numpy as np
 
-from synapse_jax.dims import MAX_STEP_ROWS, row_bucket
+from synapse_jax.dims import MAX_STEP_ROWS
 from synapse_jax.errors import InputError
 from synapse_jax.graph.compile import CompiledEntry
 from synapse_jax.graph.entry import READY, STOP_TOKENS
 from synapse_jax.graph.fingerprint import Identity, profile_identity
-from synapse_jax.runtime import packing
 from synapse_jax.runtime.checks import checked_ids
+from synapse_jax.runtime.evaluation import evaluate_tokens, read_logits, score_tokens
+from synapse_jax.runtime.forks import Forks
 from synapse_jax.runtime.generation import Continuation
 from synapse_jax.runtime.params import WeightSource
-from synapse_jax.runtime.plan import SMALL_ROWS, bucket, positions_needed, steps
+from synapse_jax.runtime.plan import positions_needed
+from synapse_jax.runtime.prefix import Prefix, Reused
 from synapse_jax.runtime.results import Generation, Scores
 from synapse_jax.runtime.runner import Progress, Runner
 from synapse_jax.spec.model import ModelSpec
@@ -72,6 +75,7 @@ class Session:
         self.device, self.ir = self._runner.device, self._runner.ir
         self.cache = self._runner.cache
         """The KV cache, to be looked at."""
+        self._prefix = Prefix(self.cache)
 
     @property
     def identity(self) -> Identity:
@@ -106,6 +110,7 @@ class Session:
         stop: int | None = None,
         *,
         rows: int = MAX_STEP_ROWS,
+        reuse: bool = False,
         progress: Progress | None = None,
     ) -> Scores:
         """Scores positions `start` … `stop` − 1 of a token sequence.
@@ -115,6 +120,8 @@ class Session:
             start: first position to score, at least 1: position 0 has nothing before it.
             stop: one past the last; None means n.
             rows: tokens a step, 1 to 512. From 2 up it does not change a bit (rows pad up to 32 or more).
+            reuse: begin with what the session holds of these tokens: up to the last position whose NLL it
+                remembers, or has no need of. Not a bit changes. The tokens are remembered afterwards.
             progress: called with (positions evaluated, positions to evaluate) after every step.
 
         Returns:
@@ -130,21 +137,101 @@ class Session:
             raise InputError(f"score range {start} … {stop} is not 1 ≤ start < stop ≤ {len(ids)} tokens")
         if not 1 <= rows <= MAX_STEP_ROWS:
             raise InputError(f"scoring rows {rows} are not from 1 to {MAX_STEP_ROWS}")
-        evaluate = self._score_one_by_one if rows == 1 else self._score_step
-        evaluated = stop - 1
+        if reuse and rows == 1:
+            raise InputError("reuse needs at least 2 scoring rows: the one-row entry gives other bits")
         nll, greedy = np.zeros(stop - start, np.float32), np.zeros(stop - start, np.int32)
-        self.cache.begin(evaluated)
-        for first, count in steps(evaluated, rows):
-            skip = min(max(start - 1 - first, 0), count)
-            step_nll, step_greedy = evaluate(ids, first, count, skip, rows)
-            if skip < count:
-                here = slice(first + skip + 1 - start, first + count + 1 - start)
-                nll[here], greedy[here] = step_nll[skip:count], step_greedy[skip:count]
-                self._runner.check_finite(nll[here], first + skip + 1)
-            self.cache.advance(first + count)
-            if progress:
-                progress(first + count, evaluated)
-        return Scores(nll, greedy)
+        remembered = self._prefix.tokens
+        known = remembered.read_scores(ids, start, nll, greedy) if reuse else 0
+        # The row before the first unknown position is evaluated again, and in any case the last one.
+        held = ids[: remembered.exact(min(start - 1 + known, stop - 2))]
+        with self._prefix.evaluation(held, stop - 1, reuse=reuse) as reused:
+            score_tokens(self._runner, ids[:stop], start, rows, reused, nll, greedy, progress)
+        if reuse:
+            remembered.add(ids[reused.tokens : stop])
+            remembered.add_scores(start, nll, greedy)
+            self.cache.take_snapshot(stop - 1)
+        return Scores(nll, greedy, reused.tokens)
+
+    def score_continuations(
+        self,
+        prefix: Sequence[int] | np.ndarray,
+        continuations: Sequence[Sequence[int] | np.ndarray],
+        *,
+        reuse: bool = False,
+        progress: Progress | None = None,
+    ) -> list[Scores]:
+        """Scores many endings of one prompt, which is evaluated once.
+
+        Each ending is a sequence of its own that shares the prompt's pages. The bits are those of
+        `score([*prefix, *ending], len(prefix))`.
+
+        Args:
+            prefix: token IDs, at least one.
+            continuations: token IDs of each ending, at least one each.
+            reuse: begin with what the session holds of the prompt, which is remembered afterwards.
+            progress: called with (positions evaluated, positions to evaluate).
+
+        Returns:
+            NLL and greedy tokens of each ending.
+
+        Raises:
+            InputError: no ending, tokens that cannot be used, or an ending that leaves the context.
+            RunError: a NaN or infinite NLL, or no memory for the sequences.
+        """
+        ids = checked_ids(prefix, self.spec.vocab_size, self.context)
+        endings = [checked_ids(ending, self.spec.vocab_size, self.context) for ending in continuations]
+        longest = max(map(len, endings), default=0)
+        if not longest:
+            raise InputError("there is no continuation to score")
+        if len(ids) + longest > self.context:
+            raise InputError(
+                f"a prefix of {len(ids)} tokens and a continuation of {longest} are above the context of "
+                f"{self.context}"
+            )
+        forks = Forks(self._runner, ids, endings)
+        held = ids[: self._prefix.tokens.exact(len(ids) - 1)]
+        with self._prefix.evaluation(held, forks.positions, reuse=reuse, limit=forks.limit) as reused:
+            total = len(ids) - 1 + sum(map(len, endings))
+            report = progress or (lambda done, total: None)
+            new = ids[reused.tokens : -1]
+            evaluate_tokens(
+                self._runner,
+                new,
+                reused.tokens,
+                reused,
+                lambda done: report(done, total),
+                wants_logits=False,
+            )
+            if reuse:
+                self.cache.take_snapshot(len(ids) - 1)
+            scores = forks.score(lambda done: report(len(ids) - 1 + done, total))
+        if reuse:
+            self._prefix.tokens.add(ids[reused.tokens :])
+        return [dataclasses.replace(s, reused_tokens=reused.tokens) for s in scores]
+
+    def step(self, tokens: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Evaluates tokens after those that the cache holds; the logits after the last, float32 [V].
+
+        For decoding of one's own; `reset` begins anew. The cache grows as it must, by doubling.
+
+        Raises:
+            InputError: tokens that cannot be used, or more positions than the context has.
+            RunError: no memory to grow, or logits that are not finite.
+        """
+        held = self.cache.held
+        tokens = checked_ids(tokens, self.spec.vocab_size, self.context)
+        if held + len(tokens) > self.context:
+            raise InputError(
+                f"{len(tokens)} tokens after the {held} held are above the context of {self.context}"
+            )
+        self._prefix.forget()
+        self.cache.ensure(held + len(tokens))
+        return evaluate_tokens(self._runner, tokens, held, Reused(held), lambda done: None)
+
+    def reset(self) -> None:
+        """Holds no sequence and remembers no tokens; the pages stay allocated."""
+        self._prefix.forget()
+        self.cache.begin(0, 1)
 
     def logits(self, ids: Sequence[int] | np.ndarray, rows: Sequence[int] | None = None) -> np.ndarray:
         """Logits after some positions, float32 [len(rows), V].
@@ -164,21 +251,8 @@ class Session:
             raise InputError("logit rows must be a list of at least one integer")
         if wanted.min() < 0 or wanted.max() >= len(ids):
             raise InputError(f"logit rows {wanted.tolist()[:8]} are not positions of {len(ids)} tokens")
-        out = np.zeros((len(wanted), self.spec.vocab_size), np.float32)
-        evaluated = int(wanted.max()) + 1
-        self.cache.begin(evaluated)
-        for first, count in steps(evaluated, SMALL_ROWS):
-            here = np.flatnonzero((wanted >= first) & (wanted < first + count))
-            entry = self._runner.entry("logits" if here.size else "step", SMALL_ROWS)
-            packed = self._runner.rows(entry, ids, first, count)
-            if here.size:
-                out[here] = np.asarray(self._runner.call(entry, packed))[wanted[here] - first]
-            else:
-                self._runner.call(entry, packing.step_batch(packed))
-            self.cache.advance(first + count)
-        # The last row evaluated sees every key: if a number anywhere is not finite, it is not either.
-        self._runner.check_finite(out[wanted.argmax()].max(keepdims=True), evaluated)
-        return out
+        with self._prefix.evaluation(ids[:0], int(wanted.max()) + 1, reuse=False):
+            return read_logits(self._runner, ids, wanted)
 
     def generate(
         self,
@@ -188,6 +262,7 @@ class Session:
         sampling: Sampling = GREEDY,
         logprobs: bool = False,
         stop_ids: Collection[int] | None = None,
+        reuse: bool = False,
         progress: Progress | None = None,
         on_tokens: Callable[[list[int]], None] | None = None,
     ) -> Generation:
@@ -199,6 +274,8 @@ class Session:
             sampling: how tokens are chosen; greedily by default.
             logprobs: whether the log-probabilities of the new tokens are returned.
             stop_ids: tokens that end the continuation; None means the model's own.
+            reuse: begin with what the session holds of the prompt; at least its last token is evaluated
+                again. Prompt and new tokens are remembered afterwards.
             progress: called with (positions evaluated, most positions).
             on_tokens: called with new tokens as they come; device calls are then shorter.
 
@@ -213,24 +290,11 @@ class Session:
         if len(stops) > STOP_TOKENS:
             raise InputError(f"{len(stops)} stop tokens are above the {STOP_TOKENS} that a call watches for")
         report = progress or (lambda done, total: None)
-        report(0, needed)
-        self.cache.begin(needed)
-        continuation = Continuation(self._runner, ids, sampling, logprobs, stops)
-        return continuation.run(max_new_tokens, lambda done: report(done, needed), on_tokens)
-
-    def _score_step(self, ids: np.ndarray, first: int, count: int, skip: int, rows: int):
-        """NLL and greedy tokens of a step; the first `skip` rows are evaluated and not scored."""
-        entry = self._runner.entry("step", bucket(count, row_bucket(rows)))
-        targets = ids[first + skip + 1 : first + count + 1]
-        batch = packing.step_batch(self._runner.rows(entry, ids, first, count), targets, skip)
-        nll, greedy, _ = self._runner.call(entry, batch)
-        return np.asarray(nll), np.asarray(greedy)
-
-    def _score_one_by_one(self, ids: np.ndarray, first: int, count: int, skip: int, rows: int):
-        """As `_score_step`, through the one-row entry; the rows stay prompt tokens."""
-        entry = self._runner.entry("decode", 1)
-        segment = self._runner.segment(ids, first, count)
-        targets = ids[first + 1 : first + count + 1]
-        batch = packing.decode_batch(entry, self.ir, segment, turns=count, targets=targets)
-        greedy, nll, _ = self._runner.call(entry, batch)
-        return np.asarray(nll)[:, 0], np.asarray(greedy)[:, 0]
+        with self._prefix.evaluation(ids[:-1], needed, reuse=reuse) as reused:
+            report(reused.tokens, needed)
+            continuation = Continuation(self._runner, ids, sampling, logprobs, stops, reused)
+            generation = continuation.run(max_new_tokens, lambda done: report(done, needed), on_tokens)
+        if reuse:
+            self._prefix.tokens.add(ids[reused.tokens :])
+            self._prefix.tokens.add(np.array(generation.token_ids, np.int32), generated=True)
+        return generation

@@ -104,6 +104,11 @@ class ModelSpec:
         return self.window if self.window_layers and self.window_layers[layer] else 0
 
     @property
+    def windows(self) -> tuple[int, ...]:
+        """Y windows that layers have, ascending; 0 stands for layers that see every key."""
+        return tuple(sorted({self.window_of(layer) for layer in range(self.layers)}))
+
+    @property
     def attention_scale(self) -> float:
         """Factor on q·k."""
         return 1 / math.sqrt(self.head_size) if self.query_scale is None else self.query_scale

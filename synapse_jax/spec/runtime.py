@@ -11,7 +11,7 @@ from synapse_jax.spec.rope_scaling import RopeScaling
 
 _CHOICES = {
     "precision": ("f32", "bf16"),
-    "kv_dtype": ("f32",),
+    "kv_dtype": ("f32", "bf16", "f16"),
     "attention": ("dense",),
     "kernels": ("xla",),
 }
@@ -32,7 +32,7 @@ class RuntimeProfile:
     page_size: int = 256
     """C, positions a page: one page is one key block of the online softmax."""
     kv_dtype: str = "f32"
-    """Type of cached keys and values."""
+    """Type of cached keys and values: f32, bf16 or f16. Attention computes in float32 whatever it is."""
     attention: str = "dense"
     """Attention policy; `dense` is the file's own masks and no approximation."""
     precision: str = "f32"

@@ -45,6 +45,8 @@ def test_cli_generate_reports_decoded_text(synapse, tiny, tmp_path, greedy):
             "finish_reason": "length",
             "prompt_tokens": len(ids),
             "reused_tokens": 0,
+            "reused_generated_tokens": 0,
+            "reuse_note": None,
             "logprobs": None,
             "sampling": dataclasses.asdict(sj.Sampling()),
             "chat": None,

@@ -24,6 +24,10 @@ GIVEN = {
     "graph show": ["--rows", 32],
 }
 HEX = re.compile(r"[0-9a-f]{64}")
+MEMORY = [
+    *("kv_allocated_bytes", "kv_live_bytes", "kv_positions"),
+    *("kv_capacity", "kv_snapshots", "peak_rss_bytes"),
+]
 TOP = [
     *("schema", "command", "model", "runtime", "fingerprints", "tokens"),
     *("device", "versions", "timings", "memory", "result"),
@@ -41,7 +45,10 @@ RESULT = {
         *("perplexity", "perplexity_error", "mean_nll", "scored_tokens", "n_ctx", "protocol", "chunks"),
         *("dropped_trailing_newline", "scoring_rows"),
     },
-    "generate": {"text", "token_ids", "finish_reason", "prompt_tokens", "reused_tokens"},
+    "generate": {
+        *("text", "token_ids", "finish_reason", "prompt_tokens"),
+        *("reused_tokens", "reused_generated_tokens", "reuse_note"),
+    },
     "tokenize": {"token_ids"},
     "inspect": {
         *("format", "gguf_version", "spec", "tokenizer", "tensors", "tensor_bytes", "types", "shapes"),
@@ -71,7 +78,7 @@ def test_record_has_every_field(synapse, tiny, command):
     }
     assert {"python", "synapse-jax", "jax", "jaxlib", "numpy"} <= set(record["versions"])
     memory = record["memory"]
-    assert list(memory) == ["kv_allocated_bytes", "kv_live_bytes", "kv_positions", "peak_rss_bytes"]
+    assert list(memory) == MEMORY
     assert memory["peak_rss_bytes"] > 10**7
 
 
@@ -131,6 +138,7 @@ def test_record_of_a_run_has_its_figures(synapse, tiny, command):
     assert memory["kv_allocated_bytes"] == 256 * 1024
     assert memory["kv_positions"] == (3 if command == "score" else 8)
     assert memory["kv_live_bytes"] == memory["kv_positions"] * 1024
+    assert (memory["kv_capacity"], memory["kv_snapshots"]) == (256, [])
 
 
 def test_record_of_a_command_without_a_run(synapse, tiny):
@@ -144,7 +152,7 @@ def test_record_of_a_command_without_a_run(synapse, tiny):
         "evaluated_sha256": None,
     }
     memory = run(synapse, tiny, "inspect", "--json").record["memory"]
-    assert [memory[name] for name in memory if name != "peak_rss_bytes"] == [None] * 3
+    assert [memory[name] for name in memory if name != "peak_rss_bytes"] == [None] * 5
 
 
 def test_graph_list_names_the_graphs_that_a_run_uses(synapse, tiny):

@@ -10,12 +10,14 @@ from synapse_jax.graph.entry import Entry
 from synapse_jax.graph.lower import entry_function
 from synapse_jax.ir.build import build
 from synapse_jax.kv.pages import abstract_pages
+from synapse_jax.kv.sequence import PagedSequence
 from synapse_jax.runtime import packing
 from synapse_jax.runtime.params import load_params
 from synapse_jax.runtime.session import Session
 from synapse_jax.spec.runtime import RuntimeProfile, resolve
 from tests.compiled import compiled
 from tests.contiguous import contiguous_attention, contiguous_cache
+from tests.paging import ShuffledAllocator, new_sequence
 from tests.tiny import Tiny
 from tests.tiny_model import TinyModel
 
@@ -62,15 +64,17 @@ def test_pages_equal_the_contiguous_reference(name, page_size):
     model = TinyModel(TINIES[name])
     ir = build(model.spec, resolve(RuntimeProfile(page_size=page_size), model.spec))
     params = load_params(ir, model, compiled.device)
-    pages_needed = 1024 // page_size
     entry = Entry("logits", 128, 2 * 1024)
     pool = tuple(jnp.full(a.shape, 1e9, a.dtype) for a in abstract_pages(ir.spec, ir.profile, entry.capacity))
-    table = tuple(np.random.RandomState(0).permutation(2 * pages_needed)[:pages_needed].tolist())
-    cache = contiguous_cache(ir.spec, 1024)
+    sequence = new_sequence(ir, entry.capacity, ShuffledAllocator)
+    cache = contiguous_cache(ir, 1024)
     paged = compiled(entry_function(ir, entry))
     reference = compiled(entry_function(ir, entry, contiguous_attention(page_size)))
     for first in range(0, 700, 100):
-        rows = packing.pack_rows(entry, ir, [packing.Segment(IDS[first : first + 100], first, table)])
+        sequence.slide(first)
+        sequence.extend(first, 100)
+        segment = packing.Segment(IDS[first : first + 100], first, sequence.tables)
+        rows = packing.pack_rows(entry, ir, [segment])
         logits, pool = paged(params, pool, rows)
         expected, cache = reference(params, cache, rows)
         assert np.array_equal(logits[:100], expected[:100]), first
@@ -88,8 +92,14 @@ def test_neighbours_in_a_step_change_no_bit():
         logits, _ = compiled(entry_function(ir, entry))(params, pages, packing.pack_rows(entry, ir, segments))
         return np.asarray(logits)
 
-    a = packing.Segment(IDS[:20], 0, (3, 1))
-    b = packing.Segment(IDS[100:140], 0, (0, 7, 2))
+    allocator = ShuffledAllocator(16)
+
+    def segment(tokens):
+        sequence = PagedSequence.empty(ir.spec.windows, [allocator], 16)
+        sequence.extend(0, len(tokens))
+        return packing.Segment(tokens, 0, sequence.tables)
+
+    a, b = segment(IDS[:20]), segment(IDS[100:140])
     both = run([a, b], 2)
     assert np.array_equal(both[:20], run([a], 1)[:20])
     assert np.array_equal(both[20:60], run([b], 1)[:40])
@@ -107,14 +117,3 @@ def test_score_matches_independent_prefills(precision):
             assert scores.nll[position - 1] == prefix.nll[0]
             assert scores.greedy[position - 1] == prefix.greedy[0]
             assert session.generate(IDS[:position], 1, stop_ids=[]).token_ids[0] == prefix.greedy[0]
-
-
-def test_a_grown_cache_equals_a_full_size_one():
-    """Grown from 1,024 to 2,048 and 3,072 positions, against a cache of 4,096 from the start."""
-    model = TinyModel(Tiny(context=4096))
-    grown, full = Session(model, ready=[]), Session(model, ready=[], positions=4096)
-    ids = np.tile(IDS, 4)
-    for length in (300, 1024, 1025, 2049):
-        assert np.array_equal(grown.score(ids[:length]).nll, full.score(ids[:length]).nll), length
-        assert grown.cache.allocated_bytes < full.cache.allocated_bytes
-    assert (grown.cache.capacity, full.cache.capacity) == (2048, 4096)

@@ -50,3 +50,32 @@ def test_no_page_has_two_holders(sizes):
             pages.give_back(held.pop(index % len(held)))
         everyone = [page for group in held for page in group]
         assert len(set(everyone)) == len(everyone) == 32 - pages.free
+
+
+def test_shared_pages_come_back_with_their_last_holder():
+    pages = PageAllocator(3)
+    assert pages.take(2) == [0, 1]
+    pages.share([0, 1])
+    pages.share([0])
+    assert [pages.holders(page) for page in range(3)] == [3, 2, 0]
+    pages.give_back([0, 1])
+    assert (pages.free, pages.take(1)) == (1, [2])
+    pages.give_back([1])
+    assert (pages.free, pages.take(1), pages.holders(0)) == (1, [1], 2)
+
+
+@pytest.mark.parametrize("wanted", [[2], [0, 2], [0, 0], [3], [-1]])
+def test_only_held_pages_are_shared(wanted):
+    pages = PageAllocator(3)
+    pages.take(2)
+    with pytest.raises(ValueError, match="not all held"):
+        pages.share(wanted)
+    assert [pages.holders(page) for page in range(3)] == [1, 1, 0]
+
+
+def test_a_pool_grows_beside_what_is_held():
+    pages = PageAllocator(2)
+    pages.take(2)
+    pages.grow(4)
+    pages.grow(4)
+    assert (pages.pages, pages.free, pages.take(2)) == (4, 2, [2, 3])

@@ -121,30 +121,40 @@ def test_prompts_around_a_page_and_a_capacity_rung(session):
 
 
 def test_few_shapes_are_compiled_and_a_second_run_compiles_none():
-    """Case 37: lengths 1 … 300 and 50 decode steps with growth, counted by jax itself."""
+    """Case 37: lengths 1 … 300, decoding, reuse, endings and three growths, counted by jax itself."""
     compiled = []
     jax.monitoring.register_event_duration_secs_listener(
         lambda name, seconds, **_: (
             compiled.append(name) if name.endswith("backend_compile_duration") else None
         )
     )
-    session = Session(TinyModel(Tiny(context=2000, seed=5, vocab=300)), RuntimeProfile(page_size=128))
-    assert len(session.compiled_entries) == 3
+    model = TinyModel(Tiny(context=4500, seed=5, vocab=300, layers=1))
     before = GRAPHS.compilations
 
-    def work():
-        for length in [*range(2, 40, 3), 64, 65, 100, 255, 256, 257, 300]:
-            session.score(IDS[:length])
-            session.generate(IDS[:length], 1)
-        session.generate(IDS[:1000], 50)
+    def run():
+        session = Session(model, RuntimeProfile(page_size=128))
+        for length in [*range(1, 40, 3), 64, 65, 100, 255, 256, 257, 300]:
+            session.score(IDS[: length + 1])
+            session.generate(IDS[:length], 1, reuse=True)
+            session.generate(IDS[:length], 20, reuse=True)
+            session.score_continuations(IDS[:length], [IDS[:3], IDS[:40]], reuse=True)
+        session.reset()
+        for capacity in (1024, 2048, 4096, 4608):
+            tokens = min(capacity, 4500) - session.cache.held
+            for first in range(0, tokens, 500):
+                session.step(IDS[first : min(first + 500, tokens)])
+            assert session.cache.capacity == capacity
+        return session
 
-    work()
-    work()
-    # The growth to 2,000 positions compiles the three entries once more.
-    assert GRAPHS.compilations - before == 3
+    session = run()
+    # Three at load and one of many sequences; then the two sizes of steps a growth; the last needs only one.
+    graphs = GRAPHS.compilations - before
+    assert len(session.compiled_entries) == graphs == 4 + 2 + 2 + 1
+    # Beside those: weights, new pages, the copy of pages, and each growth.
+    assert len(compiled) <= graphs + 3 + 3
     compiled.clear()
-    work()
-    assert GRAPHS.compilations - before == 3 and compiled == []
+    run()
+    assert GRAPHS.compilations - before == graphs and compiled == []
 
 
 def test_a_compiled_graph_refuses_another_shape(session):
@@ -196,22 +206,3 @@ def test_numbers_that_are_not_finite_stop_the_run_and_leave_no_trace():
     with pytest.raises(RunError, match="position 21 is nan"):
         session.logits([11] * 20 + [7], [3, 20])
     assert np.array_equal(session.score([11] * 8).nll, good.nll)
-
-
-def test_memory_is_observable():
-    session = Session(TinyModel(LONG), ready=[])
-    position = LONG.layers * 2 * LONG.kv_heads * LONG.head_size * 4
-    assert session.cache.allocated_bytes == 0
-    session.score(IDS[:100])
-    assert session.cache.allocated_bytes == 1024 * position
-    assert (session.cache.held, session.cache.live_bytes) == (99, 99 * position)
-    session.score(IDS[:1100])
-    assert session.cache.allocated_bytes == 2048 * position
-
-
-def test_steps_need_no_second_cache(session):
-    session.score(IDS[:2000])
-    session.generate(IDS[:2000], 2)
-    for compiled in session.compiled_entries:
-        if compiled.entry.capacity > 1024 and compiled.entry.rows <= 32:
-            assert compiled.temporary_bytes < session.cache.allocated_bytes / 2, compiled.entry

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -27,8 +29,10 @@ def attend_pages(
 
     Args:
         q_TNH: float32 [T, N, H], rotated.
-        pool_PC2KH: the layer's pool, this step's rows already written.
-        page_table_BM: int32 [B, M], page of each sequence's positions m·C … m·C + C − 1.
+        pool_PC2KH: the layer's pool, of any float type, this step's rows already written.
+        page_table_BM: int32 [B, M], page of each sequence's positions m·C … m·C + C − 1. Of several
+            sequences, leading pages that all of them have are read once; rows of the table that no sequence
+            uses repeat one that is used.
         sequence_T: int32 [T], the sequence of each row; −1 marks padding.
         position_T: int32 [T], the row's own position.
         scale: factor on q·k.
@@ -41,25 +45,27 @@ def attend_pages(
     rows, query_heads, head_size = q_TNH.shape
     page_size, kv_heads = pool_PC2KH.shape[1], pool_PC2KH.shape[3]
     group = query_heads // kv_heads
-    q = (q_TNH * scale).astype(pool_PC2KH.dtype).reshape(rows, kv_heads, group, head_size)
+    q = (q_TNH * scale).reshape(rows, kv_heads, group, head_size)
     q_KRH = q.transpose(1, 2, 0, 3).reshape(kv_heads, group * rows, head_size)
+    step = _Step(q_KRH, pool_PC2KH, jnp.tile(sequence_T, group), jnp.tile(position_T, group), window)
 
     state = (
         jnp.full((kv_heads, group * rows), -jnp.inf, jnp.float32),
         jnp.zeros((kv_heads, group * rows, head_size + 1), jnp.float32),
     )
-    for b in range(page_table_BM.shape[0]):
-        newest_T = jnp.where(sequence_T == b, position_T, -1)
-        newest_R = jnp.tile(newest_T, group)
-        pages = (jnp.max(newest_T) + page_size) // page_size
-        first = jnp.int32(0)
-        if window:
-            # Rows of other sequences and padding see no key, wherever the loop begins.
-            last = jnp.iinfo(jnp.int32).max
-            oldest = jnp.min(jnp.where(newest_T < 0, last, newest_T))
-            first = jnp.minimum(jnp.maximum(oldest - window + 1, 0) // page_size, pages)
-        turn = _page_turn(q_KRH, pool_PC2KH, page_table_BM[b], newest_R, window)
-        state = lax.fori_loop(first, pages, turn, state)
+    first_B, end_B = _page_ranges(sequence_T, position_T, page_table_BM.shape[0], page_size, window)
+    if page_table_BM.shape[0] == 1:
+        state = step.visit(state, page_table_BM[0], first_B[0], end_B[0], 0)
+    else:
+        same_M = jnp.all(page_table_BM == page_table_BM[:1], axis=0)
+        shared = jnp.minimum(jnp.sum(jnp.cumprod(same_M.astype(jnp.int32))), jnp.max(end_B))
+        first = jnp.min(jnp.where(end_B > 0, first_B, shared))
+        state = step.visit(state, page_table_BM[0], first, shared, None)
+
+        def visit_own(b, state):
+            return step.visit(state, page_table_BM[b], jnp.maximum(first_B[b], shared), end_B[b], b)
+
+        state = lax.fori_loop(0, page_table_BM.shape[0], visit_own, state)
 
     _, sums_KRH1 = state
     # A row that sees a key has a sum of at least exp(0) = 1, so only padding is changed, from 0 to 1.
@@ -68,17 +74,39 @@ def attend_pages(
     return out.reshape(rows, query_heads * head_size)
 
 
-def _page_turn(q_KRH, pool_PC2KH, page_table_M, newest_R, window: int):
-    """One turn of the online softmax: the page at index `m` of a sequence's table."""
-    page_size = pool_PC2KH.shape[1]
+def _page_ranges(sequence_T, position_T, sequences: int, page_size: int, window: int):
+    """int32 [B] twice: the first page that a row of each sequence can see, and one past the last."""
+    of_BT = sequence_T[None, :] == jnp.arange(sequences, dtype=jnp.int32)[:, None]
+    newest_B = jnp.max(jnp.where(of_BT, position_T[None, :], -1), axis=1)
+    end_B = (newest_B + page_size) // page_size
+    if not window:
+        return jnp.zeros_like(end_B), end_B
+    oldest_B = jnp.min(jnp.where(of_BT, position_T[None, :], jnp.iinfo(jnp.int32).max), axis=1)
+    return jnp.minimum(jnp.maximum(oldest_B - window + 1, 0) // page_size, end_B), end_B
 
-    def turn(m, state):
-        page = lax.dynamic_index_in_dim(page_table_M, m, keepdims=False, allow_negative_indices=False)
-        k_KCH, v_KHC = read_page(pool_PC2KH, page)
-        key_C = m * page_size + jnp.arange(page_size, dtype=jnp.int32)
-        return softmax_block(state, q_KRH, k_KCH, v_KHC, visible(key_C, newest_R, window))
 
-    return turn
+class _Step(NamedTuple):
+    """What every turn of the online softmax looks at; its rows R = G·T."""
+
+    q_KRH: jax.Array
+    pool_PC2KH: jax.Array
+    sequence_R: jax.Array
+    position_R: jax.Array
+    window: int
+
+    def visit(self, state, page_table_M, first, end, sequence):
+        """Adds pages `first` … `end` − 1 of a table; rows of `sequence`, or of any (None), see them."""
+        seen_R = self.sequence_R >= 0 if sequence is None else self.sequence_R == sequence
+        newest_R = jnp.where(seen_R, self.position_R, -1)
+        page_size = self.pool_PC2KH.shape[1]
+
+        def turn(m, state):
+            page = lax.dynamic_index_in_dim(page_table_M, m, keepdims=False, allow_negative_indices=False)
+            k_KCH, v_KHC = read_page(self.pool_PC2KH, page)
+            key_C = m * page_size + jnp.arange(page_size, dtype=jnp.int32)
+            return softmax_block(state, self.q_KRH, k_KCH, v_KHC, visible(key_C, newest_R, self.window))
+
+        return lax.fori_loop(first, end, turn, state)
 
 
 def visible(key_C: jax.Array, newest_R: jax.Array, window: int) -> jax.Array:
@@ -112,7 +140,7 @@ def softmax_block(state, q_KRH, k_KCH, v_KHC, visible_RC):
     s_KRC = jnp.where(visible_RC[None], s_KRC, -jnp.inf)
     new_m_KR = jnp.maximum(m_KR, jnp.max(s_KRC, axis=-1))
     shift_KR = jnp.where(jnp.isneginf(new_m_KR), 0, new_m_KR)
-    p_KRC = jnp.exp(s_KRC - shift_KR[..., None]).astype(v_KHC.dtype)
+    p_KRC = jnp.exp(s_KRC - shift_KR[..., None])
     decay_KR = jnp.exp(m_KR - shift_KR)
     ones_K1C = jnp.ones((v_KHC.shape[0], 1, v_KHC.shape[2]), v_KHC.dtype)
     v1_KH1C = jnp.concatenate([v_KHC, ones_K1C], axis=1)

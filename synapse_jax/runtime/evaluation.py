@@ -1,0 +1,132 @@
+"""Evaluating the main sequence of a runner's cache, step by step: prompts, scores, logits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from synapse_jax.dims import MAX_STEP_ROWS, row_bucket
+from synapse_jax.runtime import packing
+from synapse_jax.runtime.plan import SMALL_ROWS, bucket, steps
+from synapse_jax.runtime.prefix import Reused
+from synapse_jax.runtime.runner import Progress, Runner
+
+
+def evaluate_tokens(
+    runner: Runner,
+    tokens: np.ndarray,
+    start: int,
+    reused: Reused,
+    report: Callable[[int], None],
+    *,
+    wants_logits: bool = True,
+) -> np.ndarray:
+    """Evaluates tokens, int32 [n], at positions start … start + n − 1.
+
+    Args:
+        runner: its cache holds the positions before.
+        tokens: int32 [n].
+        start: position of the first.
+        reused: what the evaluation began with.
+        report: called with the end of every step.
+        wants_logits: whether the head is run for the last token.
+
+    Returns:
+        Logits after the last token, float32 [V], or zeros.
+
+    Raises:
+        RunError: logits that are not finite.
+    """
+    logits_V, stop = np.zeros(runner.spec.vocab_size, np.float32), start + len(tokens)
+    for first, count in steps(stop, MAX_STEP_ROWS, start):
+        entry = runner.entry("step", bucket(count, MAX_STEP_ROWS))
+        rows = runner.rows(entry, tokens[first - start : first - start + count], first)
+        is_last = wants_logits and first + count == stop
+        batch = packing.step_batch(rows, logit_rows=[count - 1] if is_last else [])
+        _, _, logits_QV = runner.call(entry, batch)
+        runner.advance(first, count, reused)
+        report(first + count)
+        if is_last:
+            logits_V = np.asarray(logits_QV)[0]
+            runner.check_finite(logits_V[np.argmax(logits_V), None], stop)
+    return logits_V
+
+
+def score_tokens(
+    runner: Runner,
+    ids: np.ndarray,
+    start: int,
+    rows: int,
+    reused: Reused,
+    nll: np.ndarray,
+    greedy: np.ndarray,
+    progress: Progress | None,
+) -> None:
+    """Evaluates all of `ids`, int32 [n], but the last token and what is reused, and fills in scores.
+
+    Args:
+        runner: its cache holds what is reused.
+        ids: the sequence.
+        start: position of the first entry of `nll` and `greedy`.
+        rows: tokens a step.
+        reused: what is not evaluated again; the scores of its positions are there already.
+        nll: float32 [n − start].
+        greedy: int32 [n − start].
+        progress: called with (positions evaluated, positions to evaluate).
+
+    Raises:
+        RunError: a NaN or infinite NLL.
+    """
+    evaluate = _score_one_by_one if rows == 1 else _score_step
+    for first, count in steps(len(ids) - 1, rows, reused.tokens):
+        skip = min(max(start - 1 - first, 0), count)
+        step_nll, step_greedy = evaluate(runner, ids, first, count, skip, rows)
+        if skip < count:
+            here = slice(first + skip + 1 - start, first + count + 1 - start)
+            nll[here], greedy[here] = step_nll[skip:count], step_greedy[skip:count]
+            runner.check_finite(nll[here], first + skip + 1)
+        runner.advance(first, count, reused)
+        if progress:
+            progress(first + count, len(ids) - 1)
+
+
+def read_logits(runner: Runner, ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Logits [len(wanted), V] after some positions of `ids`, int32 [n], evaluated from position 0.
+
+    Raises:
+        RunError: logits that are not finite.
+    """
+    out = np.zeros((len(wanted), runner.spec.vocab_size), np.float32)
+    evaluated = int(wanted.max()) + 1
+    for first, count in steps(evaluated, SMALL_ROWS):
+        here = np.flatnonzero((wanted >= first) & (wanted < first + count))
+        entry = runner.entry("logits" if here.size else "step", SMALL_ROWS)
+        rows = runner.rows(entry, ids[first : first + count], first)
+        if here.size:
+            out[here] = np.asarray(runner.call(entry, rows))[wanted[here] - first]
+        else:
+            runner.call(entry, packing.step_batch(rows))
+        runner.advance(first, count)
+    # The last row evaluated sees every key: if a number anywhere is not finite, it is not either.
+    runner.check_finite(out[wanted.argmax()].max(keepdims=True), evaluated)
+    return out
+
+
+def _score_step(runner: Runner, ids: np.ndarray, first: int, count: int, skip: int, rows: int):
+    """NLL and greedy tokens of a step; the first `skip` rows are evaluated and not scored."""
+    entry = runner.entry("step", bucket(count, row_bucket(rows)))
+    targets = ids[first + skip + 1 : first + count + 1]
+    batch = packing.step_batch(runner.rows(entry, ids[first : first + count], first), targets, skip)
+    nll, greedy, _ = runner.call(entry, batch)
+    return np.asarray(nll), np.asarray(greedy)
+
+
+def _score_one_by_one(runner: Runner, ids: np.ndarray, first: int, count: int, skip: int, rows: int):
+    """As `_score_step`, through the one-row entry; the rows stay prompt tokens."""
+    entry = runner.entry("decode", 1)
+    segment = runner.segment(ids[first : first + count], first)
+    targets = ids[first + 1 : first + count + 1]
+    batch = packing.decode_batch(entry, runner.ir, segment, turns=count, targets=targets)
+    greedy, nll, _ = runner.call(entry, batch)
+    return np.asarray(nll)[:, 0], np.asarray(greedy)[:, 0]

@@ -1,0 +1,32 @@
+"""Sequences in pools for tests that go below the session."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from synapse_jax.ir.nodes import ModelIR
+from synapse_jax.kv.allocator import PageAllocator
+from synapse_jax.kv.sequence import PagedSequence
+from synapse_jax.kv.sizes import pool_pages
+
+
+class ShuffledAllocator(PageAllocator):
+    """Hands out free pages in a random order, as a pool that has been used for long would."""
+
+    def __init__(self, pages: int, seed: int = 0):
+        super().__init__(pages)
+        self._random = np.random.RandomState(seed)
+
+    def take(self, count: int) -> list[int]:
+        if count > self.free:
+            return super().take(count)  # refuses
+        pages = self._random.permutation(super().take(self.free)).tolist()
+        self.give_back(pages[count:])
+        return pages[:count]
+
+
+def new_sequence(ir: ModelIR, capacity: int, allocator: type[PageAllocator] = PageAllocator) -> PagedSequence:
+    """A sequence without positions, alone in pools of a capacity."""
+    size = ir.profile.page_size
+    allocators = [allocator(pool_pages(window, capacity, size)) for window in ir.spec.windows]
+    return PagedSequence.empty(ir.spec.windows, allocators, size)
