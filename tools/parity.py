@@ -3,7 +3,7 @@
     python tools/parity.py --keep FOLDER [--only NAME …]
 
 Records are kept in FOLDER; a second run takes what is there instead of computing it again. The exit
-code is 1 if a figure is off. About 40 minutes on two cores.
+code is 1 if a figure is off. About an hour on two cores.
 """
 
 from __future__ import annotations

@@ -64,7 +64,10 @@ RUNS = (
     ParityRun(SMOL, 512, 40, rope="yarn:4:8192", suite_chunks=2),
     ParityRun(SMOL, 512, 40, rope="linear:2", suite_chunks=2),
     ParityRun(GEMMA, 512, 24, suite_chunks=2),
+    ParityRun(SMOL, 16384, 2, rope="yarn:4:8192", tolerance=2e-4),
     ParityRun(GEMMA, 1024, 12),
+    ParityRun(GEMMA, 4096, 3),
+    ParityRun(GEMMA, 16384, 1, tolerance=2e-4),
 )
 
 
