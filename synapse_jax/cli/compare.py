@@ -36,7 +36,7 @@ def define(values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "control",
         None,
-        "Instead of B another engine: llama.cpp:FILE.gguf (for parity with F32 weights) or transformers:FOLDER.",
+        "Instead of B another engine: llama.cpp:FILE.gguf (F32 weights, for parity) or transformers:FOLDER.",
         flag_values=values,
     )
     shared.define_model(values)

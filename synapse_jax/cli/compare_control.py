@@ -23,8 +23,8 @@ def compare_control(
     """Scores every chunk on both engines.
 
     Returns:
-        What was found (A is ours; there is no KL, a control gives no distributions), each chunk's figures with
-        the engine's own account of its tokens, and seconds.
+        What was found (A is ours; there is no KL, as a control gives no distributions), each chunk's figures
+        with the engine's own account of its tokens, and seconds.
 
     Raises:
         InputError: the other engine evaluated other tokens than were meant.

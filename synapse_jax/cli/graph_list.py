@@ -36,7 +36,9 @@ def run(values: flags.FlagValues) -> int:
             program = lower_on(ir, entry, device).program
             executable = executable_identity(program, device)
             digests = {"program": program.digest, "executable": executable.digest}
-            entries.append({**entry.summary(), **digests, "compiled": GRAPHS.holds(executable, device)})
+            parts = {"parts": dict(executable.parts)}
+            compiled = GRAPHS.holds(executable, device)
+            entries.append({**entry.summary(), **digests, **parts, "compiled": compiled})
         record = build_record(
             "graph list", result={"entries": entries}, model=model, profile=ir.profile, device=device
         )

@@ -23,7 +23,7 @@ class Divergence:
     """−ln p_a(token)."""
     nll_b: np.ndarray
     kl: np.ndarray | None
-    """Σ_v p_a(v)·(ln p_a(v) − ln p_b(v)), in nats; exactly 0 where all logits are equal to the bit. None where
+    """Σ_v p_a(v)·(ln p_a(v) − ln p_b(v)), in nats; exactly 0 where all logits are equal to the bit. None if
     one side gives no distributions."""
     same_top: np.ndarray
     """bool, whether both have the same most likely token."""

@@ -53,7 +53,7 @@ def test_compare_refuses_a_control_that_evaluated_other_tokens(tiny, monkeypatch
 
 @pytest.mark.parametrize("given", ["llama.cpp", "llama.cpp:", "vllm:x", ""])
 def test_unknown_controls_are_refused(given):
-    with pytest.raises(InputError, match="is not llama.cpp:FILE.gguf or transformers:FOLDER"):
+    with pytest.raises(InputError, match=r"is not llama\.cpp:FILE\.gguf or transformers:FOLDER"):
         open_control(given, 64, 1)
 
 

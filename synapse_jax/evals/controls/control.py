@@ -76,8 +76,8 @@ def check_identity(ids: Sequence[int] | np.ndarray, evaluated: Evaluated, engine
     ours = Evaluated.of(ids)
     if ours.count != evaluated.count:
         raise InputError(
-            f"{engine} evaluated {evaluated.count} tokens, {ours.count} were meant: their figures say nothing "
-            f"about each other"
+            f"{engine} evaluated {evaluated.count} tokens, {ours.count} were meant: their figures say "
+            "nothing about each other"
         )
     if ours.sha256 != evaluated.sha256:
         raise InputError(

@@ -29,8 +29,8 @@ class Transformers:
 
     def __init__(self, path: str | Path):
         try:
-            import torch
-            import transformers
+            import torch  # pyright: ignore[reportMissingImports]
+            import transformers  # pyright: ignore[reportMissingImports]
         except ImportError as error:
             raise InputError(
                 f"transformers needs torch and transformers ({error.name} is missing): "

@@ -32,7 +32,7 @@ class LlamaCpp:
 
     def __init__(self, path: str | Path, context: int, threads: int):
         try:
-            import llama_cpp
+            import llama_cpp  # pyright: ignore[reportMissingImports]
         except ImportError:
             raise InputError("llama.cpp needs llama-cpp-python: pip install 'synapse-jax[control]'") from None
         self._api: Any = llama_cpp
@@ -53,7 +53,7 @@ class LlamaCpp:
         if not self._context:
             raise InputError(f"{shown_path(path)}: llama.cpp makes no context of {context} positions")
         self._memory = llama_cpp.llama_get_memory(self._context)
-        vocabulary = llama_cpp.llama_model_get_vocab(self._model)
+        vocabulary: Any = llama_cpp.llama_model_get_vocab(self._model)
         self._vocab_size = llama_cpp.llama_vocab_n_tokens(vocabulary)
         self._batch = llama_cpp.llama_batch_init(BATCH, 0, 1)
 
