@@ -9,7 +9,7 @@ from synapse_jax.errors import InputError
 from synapse_jax.io.json_text import parse_json
 from synapse_jax.io.quoting import quote, shown_path
 from synapse_jax.io.text_file import read_text
-from synapse_jax.io.tokens_file import LARGEST_ID
+from synapse_jax.io.tokens_file import LARGEST_ID, is_token_id
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +53,7 @@ def _parse_line(line: str, source: str) -> Prompt:
     if not isinstance(tokens, list) or not tokens:
         raise InputError(f"{source}: tokens is not a list of at least one token id")
     for index, token in enumerate(tokens):
-        if type(token) is not int or not 0 <= token <= LARGEST_ID:
+        if not is_token_id(token):
             raise InputError(
                 f"{source}: token {index} is {quote(token)}, not a decimal id from 0 to {LARGEST_ID}"
             )

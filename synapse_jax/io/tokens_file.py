@@ -69,6 +69,11 @@ def check_token_ids(ids: Sequence[int], vocab_size: int, source: str) -> None:
             )
 
 
+def is_token_id(value: object) -> bool:
+    """Whether a JSON value is an int in [0, 2³¹); true and false are none."""
+    return type(value) is int and 0 <= value <= LARGEST_ID
+
+
 def _parse_list(text: str, source: str) -> list[int]:
     ids: list[int] = []
     end = 0
@@ -98,7 +103,7 @@ def _parse_json(text: str, source: str) -> list[int]:
         ) from None
     ids: list[int] = []
     for index, value in enumerate(values):
-        if type(value) is not int or not 0 <= value <= LARGEST_ID:
+        if not is_token_id(value):
             shown = {list: "a list", dict: "an object"}.get(type(value)) or json.dumps(value)
             raise _refusal(source, index, "", shown)
         ids.append(value)

@@ -37,11 +37,6 @@ class PageTable:
         """One past the index of the last page held."""
         return self._first + len(self._pages)
 
-    @property
-    def held_pages(self) -> int:
-        """Pages held, shared ones included."""
-        return len(self._pages)
-
     def row(self, places: int) -> np.ndarray:
         """int32 [M]: the page of each index; 0 where none is held."""
         row = np.zeros(places, np.int32)

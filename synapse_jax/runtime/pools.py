@@ -81,7 +81,7 @@ class Pools:
     def copy(self, copies: Sequence[Sequence[Copy]]) -> None:
         """Copies pages, (source, target) by kind of layer."""
         if any(copies):
-            kinds = [self._spec.windows.index(self._spec.window_of(i)) for i in range(self._spec.layers)]
+            kinds = self._spec.layer_kinds
             self.run(lambda pages: ((), copy_between_pages(pages, kinds, copies, self._device)))
 
     def grow(self, capacity: int) -> None:

@@ -109,6 +109,11 @@ class ModelSpec:
         return tuple(sorted({self.window_of(layer) for layer in range(self.layers)}))
 
     @property
+    def layer_kinds(self) -> tuple[int, ...]:
+        """The kind of each layer: the index of its window in `windows`."""
+        return tuple(self.windows.index(self.window_of(layer)) for layer in range(self.layers))
+
+    @property
     def attention_scale(self) -> float:
         """Factor on q·k."""
         return 1 / math.sqrt(self.head_size) if self.query_scale is None else self.query_scale

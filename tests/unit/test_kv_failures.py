@@ -13,6 +13,7 @@ import pytest
 from synapse_jax.runtime import pools
 from synapse_jax.runtime.session import Session
 from synapse_jax.spec.runtime import RuntimeProfile
+from tests.interruptions import failing_after
 from tests.pretend_engine import expected_sums, greedy_of, nll_of, pretending
 from tests.tiny import Tiny
 from tests.tiny_model import TinyModel
@@ -180,12 +181,7 @@ def test_a_raw_step_after_a_failure_goes_on_where_the_cache_is(monkeypatch, reus
     with pretending(monkeypatch):
         session = new_session("gemma3")
         session.generate(A[:50], 2, reuse=True)
-        failing = joined(A[:40], B[:1000])
-
-        def fail(done, total):
-            if done > 1000:
-                raise KeyboardInterrupt
-
+        failing, fail = joined(A[:40], B[:1000]), failing_after(1000, KeyboardInterrupt)
         with pytest.raises(KeyboardInterrupt):
             session.generate(failing, 5, reuse=reuse, progress=fail)
         held = session.cache.held

@@ -100,6 +100,12 @@ class KvMachine(RuleBasedStateMachine):
             common += 1
         return min(common, len(self.held))
 
+    def begun(self, ids, reuse):
+        """Most tokens that work on a prompt may reuse; without reuse what was remembered is forgotten."""
+        if not reuse:
+            self.remembered = []
+        return self.reusable(ids, len(ids) - 1)
+
     def check_reuse(self, result, expected):
         if not any(self.windows):
             assert result == expected
@@ -114,9 +120,7 @@ class KvMachine(RuleBasedStateMachine):
         ids = (a[:first] + b[:second])[: CONTEXT - 40]
         if again and self.held:  # goes on where the session is, as a conversation does
             ids = (self.remembered[: first + second] + b[:3])[: CONTEXT - 40]
-        expected = self.reusable(ids, len(ids) - 1) if reuse else 0
-        if not reuse:
-            self.remembered = []
+        expected = self.begun(ids, reuse)
         done = self.attempt(
             fault,
             ids,
@@ -186,9 +190,7 @@ class KvMachine(RuleBasedStateMachine):
     def score_continuations(self, a, first, endings, copies, reuse, fault):
         ids = a[: min(first, CONTEXT - 1)]
         texts = [text[: min(length, CONTEXT - len(ids))] for text, length in endings] * copies
-        expected = self.reusable(ids, len(ids) - 1) if reuse else 0
-        if not reuse:
-            self.remembered = []
+        expected = self.begun(ids, reuse)
         done = self.attempt(
             fault,
             ids,

@@ -8,6 +8,7 @@ import pytest
 from synapse_jax.errors import InputError, RunError
 from synapse_jax.runtime.session import Session
 from synapse_jax.spec.runtime import RuntimeProfile
+from tests.interruptions import failing_after
 from tests.pretend_engine import VOCAB, expected_sums, greedy_of, pretending
 from tests.tiny import Tiny
 from tests.tiny_model import TinyModel
@@ -124,12 +125,7 @@ def test_failed_request_keeps_only_the_prefix_it_did_not_overwrite(name, error):
     """AC-008-3, on the real pages: it fails after a step of the prompt has been written."""
     session, cold = new_session(name), new_session(name)
     session.generate(A[:300], 1, reuse=True)
-    failing = joined(A[:250], B[:600])
-
-    def fail(done, total):
-        if done > 600:
-            raise error
-
+    failing, fail = joined(A[:250], B[:600]), failing_after(600, error)
     with pytest.raises(error):
         session.generate(failing, 1, reuse=True, progress=fail)
     kept = session.cache.held
