@@ -16,7 +16,7 @@ from synapse_jax.cli.sides import Side, check_same_tokens
 from synapse_jax.errors import InputError
 from synapse_jax.evals import record as records
 from synapse_jax.evals.compare import Divergence, divergence, summarize, worst_positions
-from synapse_jax.evals.controls.open import open_control
+from synapse_jax.evals.controls.open import FORMS, open_control
 
 OPERANDS = ("a", "b")
 """Flags that words without a dash fill in, in this order."""
@@ -36,7 +36,7 @@ def define(values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "control",
         None,
-        "Instead of B another engine: llama.cpp:FILE.gguf (F32 weights, for parity) or transformers:FOLDER.",
+        f"Instead of B another engine: {FORMS}. For parity give llama.cpp weights dequantized to F32.",
         flag_values=values,
     )
     shared.define_model(values)
@@ -77,7 +77,7 @@ def run(values: flags.FlagValues) -> int:
         else:
             from synapse_jax.graph.fingerprint import thread_count
 
-            control = open_control(values.control, a.protocol.n_ctx, thread_count())
+            control = open_control(values.control, a.protocol.n_ctx, thread_count(), a.model.tokenizer)
             found, chunks, seconds = compare_control(values, a, control)
             other = {"given": values.control, "engine": control.name, "chunks": chunks}
             sessions = [a.session]

@@ -39,8 +39,8 @@ def compare_control(
     def work() -> None:
         sums = np.zeros(2)
         progress(0, len(side.chunks))
-        for index, ids in enumerate(side.chunks):
-            theirs = control.score(ids, protocol.start)
+        scored = control.score(np.array(side.tokens.ids, np.int32), protocol)
+        for index, (ids, theirs) in enumerate(zip(side.chunks, scored, strict=True)):
             check_identity(ids, theirs.evaluated, control.name)
             ours = side.session.score(ids, protocol.start, rows=rows)
             nll = ours.nll.astype(np.float64)
@@ -48,6 +48,8 @@ def compare_control(
             sums += nll.sum(), theirs.nll.sum()
             count = sum(len(part.nll_a) for part in parts)
             running_a, running_b = (math.exp(total / count) for total in sums)
+            if theirs.running_perplexity is not None:
+                running_b = theirs.running_perplexity
             chunks.append(_chunk(index, running_a, running_b, theirs.evaluated))
             progress(index + 1, len(side.chunks))
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
 
 from synapse_jax.errors import InputError
+from synapse_jax.evals.score import Protocol as ScoringProtocol
 from synapse_jax.spec.digest import sha256_tokens
 
 
@@ -27,20 +28,26 @@ class Evaluated:
 
 @dataclasses.dataclass(frozen=True)
 class ControlScores:
-    """Teacher-forced scores of one sequence."""
+    """Teacher-forced scores of one chunk's targets."""
 
     nll: np.ndarray
     """float64 [n], −ln p(token | all tokens before it), in nats."""
     greedy: np.ndarray
     """int32 [n], the most likely token there."""
     evaluated: Evaluated
+    """The chunk's tokens."""
+    running_perplexity: float | None = None
+    """What the engine itself prints of all chunks up to this one; None if it prints nothing."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ControlText:
     """A greedy continuation."""
 
-    token_ids: tuple[int, ...]
+    token_ids: tuple[int, ...] | None
+    """None if the engine gives only text."""
+    text: bytes | None
+    """None if the engine gives only tokens."""
     evaluated: Evaluated
     """The prompt's tokens."""
 
@@ -53,12 +60,12 @@ class Control(Protocol):
         """Engine and version."""
         ...
 
-    def score(self, ids: np.ndarray, start: int) -> ControlScores:
-        """Scores positions `start` … n − 1 of int32 [n]; memory does not grow with n · V."""
+    def score(self, ids: np.ndarray, protocol: ScoringProtocol) -> Iterator[ControlScores]:
+        """Scores int32 [n] chunk by chunk, as `protocol` cuts it; memory does not grow with n · V."""
         ...
 
     def generate(self, ids: np.ndarray, count: int) -> ControlText:
-        """`count` greedy tokens after a prompt, int32 [n]."""
+        """At most `count` greedy tokens after a prompt, int32 [n]; text ends at the engine's stop tokens."""
         ...
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from synapse_jax.errors import InputError
 from synapse_jax.evals.controls.control import ControlScores, ControlText, Evaluated, nll_and_greedy
+from synapse_jax.evals.score import Protocol
 from synapse_jax.io.quoting import shown_path
 
 BATCH = 512
@@ -50,8 +52,12 @@ class Transformers:
         """Engine and version."""
         return f"transformers {self._library.__version__}, torch {self._torch.__version__}"
 
-    def score(self, ids: np.ndarray, start: int) -> ControlScores:
+    def score(self, ids: np.ndarray, protocol: Protocol) -> Iterator[ControlScores]:
         """See `Control`."""
+        for chunk in protocol.cut(ids):
+            yield self._score_chunk(chunk, protocol.start)
+
+    def _score_chunk(self, ids: np.ndarray, start: int) -> ControlScores:
         nll, greedy = [], []
         cache, seen = None, []
         for first in range(0, len(ids), BATCH):
@@ -73,7 +79,7 @@ class Transformers:
             assert logits_TV is not None
             new.append(int(logits_TV[-1].argmax()))
             logits_TV, cache = self._forward(np.array(new[-1:], np.int32), cache, [])
-        return ControlText(tuple(new), evaluated)
+        return ControlText(tuple(new), None, evaluated)
 
     def _forward(self, tokens: np.ndarray, cache: Any, seen: list[int]) -> tuple[np.ndarray, Any]:
         """Logits [T, V] of tokens after those in the cache, and the cache."""

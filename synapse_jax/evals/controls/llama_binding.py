@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,14 @@ import numpy as np
 
 from synapse_jax.errors import InputError, RunError
 from synapse_jax.evals.controls.control import ControlScores, ControlText, Evaluated, nll_and_greedy
+from synapse_jax.evals.score import Protocol
 from synapse_jax.io.quoting import shown_path
 
 BATCH = 512
 """Tokens a batch: so many rows of logits exist at a time."""
 
 
-class LlamaCpp:
+class LlamaBinding:
     """A GGUF file in llama.cpp on the CPU: F32 cache, no flash attention.
 
     llama.cpp's quantized products round activations as well: for parity give it a file dequantized to F32.
@@ -68,8 +70,13 @@ class LlamaCpp:
         self._api.llama_free(self._context)
         self._api.llama_model_free(self._model)
 
-    def score(self, ids: np.ndarray, start: int) -> ControlScores:
-        """See `Control`. The last token is evaluated too: it is one of the chunk's in llama-perplexity."""
+    def score(self, ids: np.ndarray, protocol: Protocol) -> Iterator[ControlScores]:
+        """See `Control`."""
+        for chunk in protocol.cut(ids):
+            yield self._score_chunk(chunk, protocol.start)
+
+    def _score_chunk(self, ids: np.ndarray, start: int) -> ControlScores:
+        """The last token is evaluated too: it is one of the chunk's in llama-perplexity."""
         self._api.llama_memory_clear(self._memory, True)
         nll, greedy, seen = [], [], []
         for first in range(0, len(ids), BATCH):
@@ -101,7 +108,7 @@ class LlamaCpp:
             new.append(int(logits_RV[0].argmax()))
             token = np.array(new[-1:], np.int32)
             logits_RV = self._decode(token, len(ids) + len(new) - 1, np.ones(1, bool))
-        return ControlText(tuple(new), evaluated)
+        return ControlText(tuple(new), None, evaluated)
 
     def _decode(self, tokens: np.ndarray, first: int, wanted: np.ndarray) -> np.ndarray | None:
         """Evaluates a batch; logits of the wanted rows, float32 [R, V], valid until the next batch."""
