@@ -13,7 +13,7 @@ from synapse_jax.cli.output import optional_file, save, show
 from synapse_jax.cli.progress import Progress
 from synapse_jax.cli.sessions import timed
 from synapse_jax.cli.sides import Side, check_same_tokens
-from synapse_jax.errors import InputError
+from synapse_jax.errors import InputError, RunError
 from synapse_jax.evals import record as records
 from synapse_jax.evals.compare import Divergence, divergence, summarize, worst_positions
 from synapse_jax.evals.controls.open import FORMS, open_control
@@ -106,9 +106,12 @@ def _compare(values: flags.FlagValues, a: Side, b: Side) -> tuple[Divergence, fl
                 *(side.session.logit_blocks(ids, side.protocol.start, rows=side.rows) for side in (a, b)),
                 strict=True,
             )
-            for (first, a_RV), (_, b_RV) in blocks:
-                parts.append(divergence(a_RV, b_RV, ids[first : first + len(a_RV)]))
-                progress(index * each + first + len(a_RV) - a.protocol.start, each * len(a.chunks))
+            try:
+                for (first, a_RV), (_, b_RV) in blocks:
+                    parts.append(divergence(a_RV, b_RV, ids[first : first + len(a_RV)]))
+                    progress(index * each + first + len(a_RV) - a.protocol.start, each * len(a.chunks))
+            except RunError as error:
+                raise RunError(f"chunk {index}: {error}") from error
 
     _, seconds = timed(a.session, work)
     return Divergence.join(parts), seconds

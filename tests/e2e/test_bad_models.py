@@ -127,6 +127,22 @@ def test_nan_stops_a_run_at_its_position(synapse, tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_case_44_a_comparison_stops_at_nan(synapse, tmp_path):
+    path = tmp_path / "nan.gguf"
+
+    def poison(metadata, tensors):
+        tensors["token_embd.weight"][7, 0] = np.nan
+
+    write_tiny(path, context=CONTEXT, tied=False, mutate=poison)
+    ids = [11] * 64
+    ids[32 + 20] = 7
+    given = ["--model", path, "--context", 32, "--tokens", as_argument(ids), "--json"]
+    finished = synapse("compare", "", "kv-dtype=bf16", *given)
+    assert (finished.code, finished.out) == (1, "")
+    # A key that is NaN spoils the rows before it in its own step too, so the step is what is named.
+    assert "chunk 1: " in finished.error and "is nan, in the step that ends at position 31" in finished.error
+
+
 def test_nan_is_never_a_result(synapse, tmp_path):
     path = tmp_path / "nan.gguf"
 
