@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from synapse_jax.kv.pages import from_cells
 
@@ -26,23 +27,34 @@ def update_bounds(
     """
     pages, parts, _, kv_heads, head_size = bounds_PJ2KH.shape
     size, rows = pool_PC2KH.shape[1] // parts, page_T.shape[0]
-    at_T = page_T * parts + cell_T // size
+    bounds = bounds_PJ2KH.reshape(pages * parts, 2, kv_heads, head_size)
+    at_T, newest_T = page_T * parts + cell_T // size, cell_T % size
+
+    def update(at, newest, bounds):
+        start = (at // parts, at % parts * size, 0, 0, 0)
+        cells_1E2KH = lax.dynamic_slice(
+            pool_PC2KH, start, (1, size, 2, kv_heads, head_size), allow_negative_indices=False
+        )
+        k_EKH = from_cells(cells_1E2KH[0, :, 0])
+        is_held_E11 = (jnp.arange(size, dtype=jnp.int32) <= newest)[:, None, None]
+        least_KH = jnp.min(jnp.where(is_held_E11, k_EKH, jnp.inf), axis=0)
+        largest_KH = jnp.max(jnp.where(is_held_E11, k_EKH, -jnp.inf), axis=0)
+        new = jnp.stack([least_KH, largest_KH])
+        return lax.dynamic_update_index_in_dim(bounds, new, at, 0, allow_negative_indices=False)
+
+    # Loops whose bodies depend on their index, over the pool in the shape that it was written in: where plain
+    # operations, or another shape, read what was just written, XLA copies the pool, which is as slow as
+    # attending to all of it.
+    if rows == 1:
+        stop = at_T[0] + (page_T[0] < pages).astype(jnp.int32)
+        bounds = lax.fori_loop(at_T[0], stop, lambda at, bounds: update(at, newest_T[0], bounds), bounds)
+        return bounds.reshape(bounds_PJ2KH.shape)
     is_newest_T = (at_T != jnp.append(at_T[1:], -1)) & (page_T < pages)
     # n consecutive positions touch at most n/E + 2 selection pages.
-    touched = rows // size + 2 * sequences
-    if touched < rows:
-        (row_X,) = jnp.nonzero(is_newest_T, size=touched, fill_value=rows)
-        at_X = at_T.at[row_X].get(mode="fill", fill_value=pages * parts)
-        newest_X = cell_T.at[row_X].get(mode="fill", fill_value=0) % size
-    else:
-        at_X, newest_X = jnp.where(is_newest_T, at_T, pages * parts), cell_T % size
-
-    cells = pool_PC2KH.reshape(pages * parts, size, 2, kv_heads, head_size)
-    k_XEKH = from_cells(cells.at[at_X, :, 0].get(mode="clip"))
-    is_held_XE = jnp.arange(size, dtype=jnp.int32)[None, :] <= newest_X[:, None]
-    is_held_XE11 = is_held_XE[:, :, None, None]
-    least_XKH = jnp.min(jnp.where(is_held_XE11, k_XEKH, jnp.inf), axis=1)
-    largest_XKH = jnp.max(jnp.where(is_held_XE11, k_XEKH, -jnp.inf), axis=1)
-    new = jnp.stack([least_XKH, largest_XKH], axis=1)
-    bounds = bounds_PJ2KH.reshape(pages * parts, 2, kv_heads, head_size)
-    return bounds.at[at_X].set(new, mode="drop").reshape(bounds_PJ2KH.shape)
+    touched = min(rows, rows // size + 2 * sequences)
+    (row_X,) = jnp.nonzero(is_newest_T, size=touched, fill_value=0)
+    count = jnp.sum(is_newest_T, dtype=jnp.int32)
+    bounds = lax.fori_loop(
+        0, count, lambda x, bounds: update(at_T[row_X[x]], newest_T[row_X[x]], bounds), bounds
+    )
+    return bounds.reshape(bounds_PJ2KH.shape)
