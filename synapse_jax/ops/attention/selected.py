@@ -40,28 +40,34 @@ def attend_selected(
     Returns:
         float32 [1, N·H].
     """
-    pages, parts, _, kv_heads, head_size = bounds_PJ2KH.shape
+    parts, kv_heads, head_size = bounds_PJ2KH.shape[1], *bounds_PJ2KH.shape[3:]
     page_size, size = pool_PC2KH.shape[1], policy.page
     q_KGH = grouped_queries(q_1NH, kv_heads, scale)
     group = q_KGH.shape[1]
     page_WL, count = selected_pages(q_KGH, bounds_PJ2KH, page_table_M, position, layer, policy)
     heads, places = page_WL.shape
     if heads == kv_heads:
-        q_WRH, head_W1 = q_KGH, jnp.arange(kv_heads)[:, None]
+        q_WRH, head_W1 = q_KGH, jnp.arange(kv_heads, dtype=jnp.int32)[:, None]
     else:
         # A product of G equal rows, so that a row has the bits that it has beside its group.
         q_WRH = jnp.repeat(q_KGH.reshape(heads, 1, head_size), group, axis=1)
-        head_W1 = (jnp.arange(heads) // group)[:, None]
+        head_W1 = (jnp.arange(heads, dtype=jnp.int32) // group)[:, None]
     page_WL = jnp.pad(page_WL, ((0, 0), (0, -places % parts)))
-    cells = pool_PC2KH.reshape(pages * parts, size, 2, kv_heads, head_size)
 
     def turn(block, state):
         place_J = block * parts + jnp.arange(parts, dtype=jnp.int32)
         # Places beyond the count may name no page; they are masked, and their cells are read from page 0.
         page_WJ = lax.dynamic_slice_in_dim(page_WL, block * parts, parts, axis=1)
         page_WJ = jnp.where(place_J[None, :] < count, page_WJ, 0)
-        at_WJ = page_table_M[page_WJ // parts] * parts + page_WJ % parts
-        cells_WJE2H = from_cells(cells.at[at_WJ, :, :, head_W1].get(mode="promise_in_bounds"))
+        at_WJ3 = jnp.stack(
+            [
+                page_table_M[page_WJ // parts],
+                page_WJ % parts * size,
+                jnp.broadcast_to(head_W1, page_WJ.shape),
+            ],
+            axis=-1,
+        )
+        cells_WJE2H = from_cells(_read_cells(pool_PC2KH, at_WJ3, size))
         k_WCH = cells_WJE2H[:, :, :, 0].reshape(heads, page_size, head_size)
         v_WHC = cells_WJE2H[:, :, :, 1].reshape(heads, page_size, head_size).transpose(0, 2, 1)
         key_WJE = page_WJ[:, :, None] * size + jnp.arange(size, dtype=jnp.int32)
@@ -72,6 +78,23 @@ def attend_selected(
     state = lax.fori_loop(0, blocks, turn, start_softmax(heads, group, head_size))
     out_WRH = finished(state)
     return (out_WRH if heads == kv_heads else out_WRH[:, :1]).reshape(1, -1)
+
+
+def _read_cells(pool_PC2KH: jax.Array, at_WJ3: jax.Array, size: int) -> jax.Array:
+    """Cells [W, J, E, 2, H] of selection pages, each from (page, first cell, KV head).
+
+    A gather from the pool as it is: seen in another shape it would be copied (`kv.bounds`).
+    """
+    head_size = pool_PC2KH.shape[-1]
+    return lax.gather(
+        pool_PC2KH,
+        at_WJ3,
+        lax.GatherDimensionNumbers(
+            offset_dims=(2, 3, 4), collapsed_slice_dims=(0, 3), start_index_map=(0, 1, 3)
+        ),
+        slice_sizes=(1, size, 2, 1, head_size),
+        mode=lax.GatherScatterMode.PROMISE_IN_BOUNDS,
+    )
 
 
 def selected_pages(
