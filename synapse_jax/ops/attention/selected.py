@@ -70,7 +70,7 @@ def attend_selected(
         cells_WJE2H = from_cells(_read_cells(pool_PC2KH, at_WJ3, size))
         k_WCH = cells_WJE2H[:, :, :, 0].reshape(heads, page_size, head_size)
         v_WHC = cells_WJE2H[:, :, :, 1].reshape(heads, page_size, head_size).transpose(0, 2, 1)
-        key_WJE = page_WJ[:, :, None] * size + jnp.arange(size, dtype=jnp.int32)
+        key_WJE = page_WJ[:, :, None] * size + jnp.arange(size, dtype=jnp.int32)[None, None, :]
         is_read_WJE = (key_WJE <= position) & (place_J < count)[None, :, None]
         return softmax_block(state, q_WRH, k_WCH, v_WHC, is_read_WJE.reshape(heads, 1, page_size))
 

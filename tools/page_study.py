@@ -1,0 +1,229 @@
+"""What page activation costs: perplexity at several budgets, by bound and by chance, against dense attention.
+
+    python tools/page_study.py --output FOLDER [--only MODEL:CONTEXT …]   # runs what is not there yet
+    python tools/page_study.py --output FOLDER --table                    # a markdown table of what is there
+    python tools/page_study.py --output FOLDER --plot FILE.png
+
+Each run is one `synapse score` of the parity text's first chunk, its last 1,023 targets, kept as a record and
+a trace. The dense reference is page activation with a budget that covers the context: its bits are those of
+dense attention in the same entry (`tests/parity/test_page_activation.py`), and like all other runs it
+evaluates what comes before the scored rows in full-size steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tools.corpus import corpus_path  # noqa: E402
+from tools.parity_runs import GEMMA, SMOL  # noqa: E402
+
+SETTINGS = ((SMOL, 8192, None), (GEMMA, 8192, None), (SMOL, 16384, "yarn:4:8192"), (GEMMA, 16384, None),
+            (GEMMA, 32768, None))  # fmt: skip
+"""(model, context, RoPE scaling), the smallest context first."""
+PAGES, BUDGETS, WINDOW, TARGETS = (16, 64), (512, 2048, 1024, 256), 256, 1023
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One score."""
+
+    model: str
+    context: int
+    rope: str | None
+    select: str
+    """dense, bound or random."""
+    page: int = 16
+    budget: int = 0
+
+    @property
+    def name(self) -> str:
+        """Name of its files."""
+        policy = "dense" if self.select == "dense" else f"{self.select}-{self.page}-{self.budget}"
+        return f"{self.model}-{self.context}-{policy}"
+
+    @property
+    def flags(self) -> list[str]:
+        """Of `synapse score`, without the text."""
+        budget, select = (self.context, "bound") if self.select == "dense" else (self.budget, self.select)
+        policy = f"pages:budget={budget},page={self.page},window={WINDOW},select={select}"
+        flags = ["--model", self.model, "--context", str(self.context), "--attention", policy]
+        flags += ["--scoring-rows", "1", "--score-last", str(TARGETS), "--chunks", "1"]
+        return flags + ([] if self.rope is None else ["--rope-scaling", self.rope])
+
+
+def runs_of(model: str, context: int, rope: str | None) -> list[Run]:
+    """All runs of a setting, the most telling ones first."""
+    found = [Run(model, context, rope, "dense")]
+    for page in PAGES:
+        for budget in BUDGETS:
+            found += [Run(model, context, rope, select, page, budget) for select in ("bound", "random")]
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--only", nargs="*", default=[":"], help="MODEL:CONTEXT, either part may be empty")
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("--plot")
+    arguments = parser.parse_args()
+    settings = [s for s in SETTINGS if any(matches(word, *s[:2]) for word in arguments.only)]
+    if not settings:
+        known = ", ".join(f"{model}:{context}" for model, context, _ in SETTINGS)
+        parser.error(f"--only {' '.join(arguments.only)} names none of {known}")
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    if arguments.table:
+        print(table(arguments.output, settings))
+    if arguments.plot:
+        plot(arguments.output, settings, arguments.plot)
+    if not arguments.table and not arguments.plot:
+        for setting in settings:
+            for run in runs_of(*setting):
+                measure(run, arguments.output)
+
+
+def matches(word: str, model: str, context: int) -> bool:
+    """Whether 'MODEL:CONTEXT' names a setting."""
+    wanted, _, length = word.partition(":")
+    return wanted in ("", model) and length in ("", str(context))
+
+
+def measure(run: Run, folder: Path) -> None:
+    """Scores a run that is not there yet; the record comes last."""
+    record = folder / f"{run.name}.json"
+    if record.exists():
+        return
+    started = time.monotonic()
+    command = [sys.executable, "-m", "synapse_jax", "score", "--text-file", str(corpus_path()), *run.flags]
+    command += ["--output", str(record), "--trace", str(folder / f"{run.name}.jsonl"), "--progress", "none"]
+    # Runs differ in their decode entry; the steps before it are the same graphs and need not compile again.
+    cache = {
+        "JAX_COMPILATION_CACHE_DIR": str(folder / "compiled"),
+        "JAX_PERSISTENT_COMPILATION_CACHE_MIN_COMPILE_TIME_SECS": "1",
+    }
+    subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL, env={**os.environ, **cache})
+    result = json.loads(record.read_text(encoding="utf-8"))["result"]
+    print(
+        f"{run.name}: perplexity {result['perplexity']:.4f}, read share {100 * result['read_share']:.1f} %, "
+        f"{time.monotonic() - started:.0f} s",
+        flush=True,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """A run's figures by scored position."""
+
+    nll: np.ndarray
+    greedy: np.ndarray
+    read_share: float
+
+
+def read(run: Run, folder: Path) -> Measured | None:
+    """What is there of a run."""
+    record = folder / f"{run.name}.json"
+    if not record.exists():
+        return None
+    lines = (folder / f"{run.name}.jsonl").read_text(encoding="utf-8").splitlines()
+    tokens = [json.loads(line) for line in lines]
+    share = json.loads(record.read_text(encoding="utf-8"))["result"]["read_share"]
+    return Measured(
+        np.array([token["nll"] for token in tokens]), np.array([token["greedy"] for token in tokens]), share
+    )
+
+
+def paired(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
+    """Mean of b − a over positions, and its standard error."""
+    change = b - a
+    return float(change.mean()), float(change.std(ddof=1)) / math.sqrt(len(change))
+
+
+def table(folder: Path, settings) -> str:
+    """Perplexity against dense with its paired error, bound against random, greedy agreement, read share."""
+    lines = [
+        "| model, context | page | budget | read | bound | random | bound − random, ΔNLL | same greedy token |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for model, context, rope in settings:
+        dense = read(Run(model, context, rope, "dense"), folder)
+        if dense is None:
+            continue
+        shown = f"{model}, {context:,}"
+        lines.append(f"| {shown} | dense | | 100 % | {math.exp(dense.nll.mean()):.4f} | | | |")
+        for page in PAGES:
+            for budget in sorted(BUDGETS):
+                runs = [Run(model, context, rope, select, page, budget) for select in ("bound", "random")]
+                bound, random = (read(run, folder) for run in runs)
+                there = bound or random
+                if there is None:
+                    continue
+                changes = ["" if one is None else _percent(dense, one) for one in (bound, random)]
+                difference = ""
+                if bound is not None and random is not None:
+                    mean, error = paired(random.nll, bound.nll)
+                    difference = f"{mean:+.4f} ± {error:.4f}"
+                same = " / ".join(
+                    "–" if one is None else f"{100 * (one.greedy == dense.greedy).mean():.1f} %"
+                    for one in (bound, random)
+                )
+                share = f"{100 * there.read_share:.1f} %"
+                lines.append(
+                    f"| {shown} | {page} | {budget:,} | {share} | {changes[0]} | {changes[1]} | "
+                    f"{difference} | {same} |"
+                )
+    return "\n".join(lines)
+
+
+def _percent(dense: Measured, one: Measured) -> str:
+    """Change of the perplexity; its error is that of the paired difference of mean NLL."""
+    mean, error = paired(dense.nll, one.nll)
+    ratio = math.exp(mean)
+    return f"{100 * (ratio - 1):+.2f} % ± {100 * ratio * error:.2f}"
+
+
+def plot(folder: Path, settings, path: str) -> None:
+    """Perplexity change over read share, a panel a model and context."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5 * len(settings), 4.5), layout="constrained")
+    for index, (model, context, rope) in enumerate(settings):
+        axes = figure.add_subplot(1, len(settings), index + 1)
+        axes.set(title=f"{model}, {context:,}", xlabel="positions read, %", ylabel="perplexity change, %")
+        axes.set_yscale("symlog", linthresh=1)
+        dense = read(Run(model, context, rope, "dense"), folder)
+        for select, style in (("bound", "o-"), ("random", "s--")):
+            for page in PAGES:
+                runs = [Run(model, context, rope, select, page, budget) for budget in sorted(BUDGETS)]
+                found = [one for run in runs if (one := read(run, folder)) is not None]
+                if dense is None or not found:
+                    continue
+                means, errors = zip(*(paired(dense.nll, one.nll) for one in found), strict=True)
+                ratio = np.exp(means)
+                axes.errorbar(
+                    [100 * one.read_share for one in found],
+                    100 * (ratio - 1),
+                    100 * ratio * np.array(errors),
+                    fmt=style,
+                    capsize=3,
+                    label=f"{select}, pages of {page}",
+                )
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend()
+    figure.savefig(path, dpi=150)
+
+
+if __name__ == "__main__":
+    main()
