@@ -154,7 +154,7 @@ def paired(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
 def table(folder: Path, settings) -> str:
     """Perplexity against dense with its paired error, bound against random, greedy agreement, read share."""
     lines = [
-        "| model, context | page | budget | read | bound | random | bound − random, ΔNLL | same greedy token |",
+        "| model, context | page | budget | read | bound | random | bound − random, ΔNLL | same greedy |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for model, context, rope in settings:
