@@ -4,8 +4,10 @@
     N query heads      K KV heads           G = N / K           H head size      V vocabulary
     L layers           P pages in a pool    M pages a sequence  C positions a page
     A tokens a decode call may evaluate     Q rows whose logits a step returns     Z RoPE tables
-    Y kinds of layers by window: each has a page table of its own     X pages copied at once
+    Y kinds of layers by window: each has a page table of its own     X pages copied or touched at once
     R rotary pairs (cos_TR), else the rows of a block (logits_RV)     I, O inputs and outputs of a linear
+    E positions a selection page     J = C / E, selection pages in a page     U = M·J, those of a sequence
+    W heads that select for themselves: K, or N where each query head does
 
 Local names carry their shape as a suffix: `q_TNH` is [T, N, H].
 """

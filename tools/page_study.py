@@ -1,10 +1,13 @@
-"""The study of page activation: what a budget of pages costs, chosen by bounds or at random.
+"""What page activation costs: perplexity at several budgets, by bound and by chance, against dense attention.
 
-    python tools/page_study.py --keep FOLDER [--only NAME …] [--table] [--plot FILE]
+    python tools/page_study.py --output FOLDER [--only MODEL:CONTEXT …]   # runs what is not there yet
+    python tools/page_study.py --output FOLDER --table                    # a markdown table of what is there
+    python tools/page_study.py --output FOLDER --plot FILE.png
 
-The last 1,023 targets of the first chunk of the parity text, each evaluated in the decode role behind a dense
-prompt; dense scoring of the same targets is the reference. Every run is `synapse score`; its record and trace
-are kept in FOLDER as it ends, and a second call takes what is there. --table and --plot only read.
+Each run is one `synapse score` of the parity text's first chunk, its last 1,023 targets, kept as a record and
+a trace. The dense reference is page activation with a budget that covers the context: its bits are those of
+dense attention in the same entry (`tests/parity/test_page_activation.py`), and like all other runs it
+evaluates what comes before the scored rows in full-size steps.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -27,167 +31,211 @@ from synapse_jax.io.catalog import resolve_model  # noqa: E402
 from tools.corpus import corpus_path  # noqa: E402
 from tools.parity_runs import GEMMA, SMOL  # noqa: E402
 
-TARGETS, WINDOW = 1023, 256
-BUDGETS, PAGES, SELECTIONS = (512, 2048, 256, 1024), (16, 64), ("bound", "random")
+SETTINGS = ((SMOL, 8192, None), (GEMMA, 8192, None), (SMOL, 16384, "yarn:4:8192"), (GEMMA, 16384, None),
+            (GEMMA, 32768, None))  # fmt: skip
+"""(model, context, RoPE scaling), the smallest context first."""
+PAGES, BUDGETS, WINDOW, TARGETS = (16, 64), (512, 2048, 1024, 256), 256, 1023
 
 
 @dataclasses.dataclass(frozen=True)
-class Setting:
-    """A model at a context."""
+class Run:
+    """One score."""
 
     model: str
-    n_ctx: int
-    rope: str | None = None
+    context: int
+    rope: str | None
+    select: str
+    """dense, bound or random."""
+    page: int = 16
+    budget: int = 0
 
     @property
     def name(self) -> str:
-        """Name of its runs' files, before the policy."""
-        return f"{self.model}-{self.n_ctx}"
+        """Name of its files."""
+        policy = "dense" if self.select == "dense" else f"{self.select}-{self.page}-{self.budget}"
+        return f"{self.model}-{self.context}-{policy}"
+
+    @property
+    def flags(self) -> list[str]:
+        """Of `synapse score`, without the text."""
+        budget, select = (self.context, "bound") if self.select == "dense" else (self.budget, self.select)
+        policy = f"pages:budget={budget},page={self.page},window={WINDOW},select={select}"
+        flags = [
+            "--model",
+            resolve_model(self.model).name,
+            "--context",
+            str(self.context),
+            "--attention",
+            policy,
+        ]
+        flags += ["--scoring-rows", "1", "--score-last", str(TARGETS), "--chunks", "1"]
+        return flags + ([] if self.rope is None else ["--rope-scaling", self.rope])
 
 
-SETTINGS = (
-    Setting(SMOL, 8192),
-    Setting(GEMMA, 8192),
-    Setting(SMOL, 16384, "yarn:4:8192"),
-    Setting(GEMMA, 16384),
-    Setting(GEMMA, 32768),
-)
-POLICIES = tuple((page, budget, select) for page in PAGES for budget in BUDGETS for select in SELECTIONS)
+def runs_of(model: str, context: int, rope: str | None) -> list[Run]:
+    """All runs of a setting, the most telling ones first."""
+    found = [Run(model, context, rope, "dense")]
+    for page in PAGES:
+        for budget in BUDGETS:
+            found += [Run(model, context, rope, select, page, budget) for select in ("bound", "random")]
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--keep", type=Path, required=True)
-    parser.add_argument("--only", nargs="*", choices=[setting.name for setting in SETTINGS])
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--only", nargs="*", default=[":"], help="MODEL:CONTEXT, either part may be empty")
     parser.add_argument("--table", action="store_true")
-    parser.add_argument("--plot", type=Path)
+    parser.add_argument("--plot")
     arguments = parser.parse_args()
-    settings = [s for s in SETTINGS if not arguments.only or s.name in arguments.only]
+    settings = [s for s in SETTINGS if any(matches(word, *s[:2]) for word in arguments.only)]
+    if not settings:
+        known = ", ".join(f"{model}:{context}" for model, context, _ in SETTINGS)
+        parser.error(f"--only {' '.join(arguments.only)} names none of {known}")
+    arguments.output.mkdir(parents=True, exist_ok=True)
     if arguments.table:
-        print_table(settings, arguments.keep)
+        print(table(arguments.output, settings))
     if arguments.plot:
-        plot(settings, arguments.keep, arguments.plot)
+        plot(arguments.output, settings, arguments.plot)
     if not arguments.table and not arguments.plot:
         for setting in settings:
-            for policy in (None, *POLICIES):
-                score(setting, policy, arguments.keep)
+            for run in runs_of(*setting):
+                measure(run, arguments.output)
 
 
-def name_of(setting: Setting, policy: tuple[int, int, str] | None) -> str:
-    """Name of a run's files."""
-    if policy is None:
-        return f"{setting.name}-dense"
-    page, budget, select = policy
-    return f"{setting.name}-{select}-{budget}-page-{page}"
+def matches(word: str, model: str, context: int) -> bool:
+    """Whether 'MODEL:CONTEXT' names a setting."""
+    wanted, _, length = word.partition(":")
+    return wanted in ("", model) and length in ("", str(context))
 
 
-def score(setting: Setting, policy: tuple[int, int, str] | None, keep: Path) -> None:
-    """One run; nothing if its record is there. Files are links in its folder, so that the record names no
-    place of a machine."""
-    keep.mkdir(parents=True, exist_ok=True)
-    folder, name = keep.resolve(), name_of(setting, policy)
-    if (folder / f"{name}.json").exists():
+def measure(run: Run, folder: Path) -> None:
+    """Scores a run that is not there yet; the record comes last."""
+    record = folder / f"{run.name}.json"
+    if record.exists():
         return
-    text, model = corpus_path(), resolve_model(setting.model)
-    for file in (text, model):
+    started = time.monotonic()
+    # Files are links beside the record, so that it names no place of a machine.
+    for file in (corpus_path(), resolve_model(run.model)):
         if not (folder / file.name).exists():
             (folder / file.name).symlink_to(file)
-    command = [sys.executable, "-m", "synapse_jax", "score", "--model", model.name, "--text-file", text.name]
-    command += ["--context", str(setting.n_ctx), "--chunks", "1", "--score-last", str(TARGETS)]
-    command += ["--output", f"{name}.json", "--trace", f"{name}.trace", "--progress", "lines"]
-    if setting.rope is not None:
-        command += ["--rope-scaling", setting.rope]
-    if policy is not None:
-        page, budget, select = policy
-        attention = f"pages:budget={budget},page={page},window={WINDOW},select={select}"
-        command += ["--attention", attention, "--scoring-rows", "1"]
-    print(name, flush=True)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run(command, check=True, cwd=folder, env=environment, stdout=subprocess.DEVNULL)
+    command = [sys.executable, "-m", "synapse_jax", "score", "--text-file", corpus_path().name, *run.flags]
+    command += ["--output", record.name, "--trace", f"{run.name}.jsonl", "--progress", "none"]
+    # Runs differ in their decode entry; the steps before it are the same graphs and need not compile again.
+    cache = {
+        "JAX_COMPILATION_CACHE_DIR": str(folder.resolve() / "compiled"),
+        "JAX_PERSISTENT_COMPILATION_CACHE_MIN_COMPILE_TIME_SECS": "1",
+    }
+    environment = {**os.environ, **cache, "PYTHONPATH": str(ROOT)}
+    subprocess.run(command, check=True, cwd=folder, stdout=subprocess.DEVNULL, env=environment)
+    result = json.loads(record.read_text(encoding="utf-8"))["result"]
+    print(
+        f"{run.name}: perplexity {result['perplexity']:.4f}, read share {100 * result['read_share']:.1f} %, "
+        f"{time.monotonic() - started:.0f} s",
+        flush=True,
+    )
 
 
-def read(setting: Setting, policy: tuple[int, int, str] | None, keep: Path):
-    """(NLL float64 [n], greedy [n], read share) of a run; None if it is not there."""
-    name = name_of(setting, policy)
-    if not (keep / f"{name}.json").exists():
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """A run's figures by scored position."""
+
+    nll: np.ndarray
+    greedy: np.ndarray
+    read_share: float
+
+
+def read(run: Run, folder: Path) -> Measured | None:
+    """What is there of a run."""
+    record = folder / f"{run.name}.json"
+    if not record.exists():
         return None
-    record = json.loads((keep / f"{name}.json").read_text(encoding="utf-8"))
-    lines = [json.loads(line) for line in (keep / f"{name}.trace").read_text(encoding="utf-8").splitlines()]
-    nll, greedy = (np.array([line[key] for line in lines]) for key in ("nll", "greedy"))
-    return nll, greedy, record["result"].get("read_share")
+    lines = (folder / f"{run.name}.jsonl").read_text(encoding="utf-8").splitlines()
+    tokens = [json.loads(line) for line in lines]
+    share = json.loads(record.read_text(encoding="utf-8"))["result"]["read_share"]
+    return Measured(
+        np.array([token["nll"] for token in tokens]), np.array([token["greedy"] for token in tokens]), share
+    )
 
 
 def paired(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
-    """Mean of b − a and its standard error: both are of the same targets."""
-    difference = b - a
-    return float(difference.mean()), float(difference.std() / math.sqrt(len(difference) - 1))
+    """Mean of b − a over positions, and its standard error."""
+    change = b - a
+    return float(change.mean()), float(change.std(ddof=1)) / math.sqrt(len(change))
 
 
-def print_table(settings: list[Setting], keep: Path) -> None:
-    """A line a budget and page: the change in perplexity with its paired error, and random − bound in NLL."""
-    print(
-        "| model, context | page | budget | read share | bound | random | random − bound (NLL) | same token |"
-    )
-    print("|---|---|---|---|---|---|---|---|")
-    for setting in settings:
-        dense = read(setting, None, keep)
+def table(folder: Path, settings) -> str:
+    """Perplexity against dense with its paired error, bound against random, greedy agreement, read share."""
+    lines = [
+        "| model, context | page | budget | read | bound | random | bound − random, ΔNLL | same greedy |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for model, context, rope in settings:
+        dense = read(Run(model, context, rope, "dense"), folder)
         if dense is None:
             continue
+        shown = f"{model}, {context:,}"
+        lines.append(f"| {shown} | dense | | 100 % | {math.exp(dense.nll.mean()):.4f} | | | |")
         for page in PAGES:
             for budget in sorted(BUDGETS):
-                found = {select: read(setting, (page, budget, select), keep) for select in SELECTIONS}
-                if None in found.values():
+                runs = [Run(model, context, rope, select, page, budget) for select in ("bound", "random")]
+                bound, random = (read(run, folder) for run in runs)
+                there = bound or random
+                if there is None:
                     continue
-                bound, random = found["bound"], found["random"]
-                mean, error = paired(bound[0], random[0])
-                cells = (
-                    f"{setting.model}, {setting.n_ctx:,}",
-                    page,
-                    f"{budget:,}",
-                    f"{100 * bound[2]:.1f} %",
-                    change(dense[0], bound[0]),
-                    change(dense[0], random[0]),
-                    f"{mean:.4f} ± {error:.4f}",
-                    ", ".join(f"{100 * np.mean(dense[1] == run[1]):.1f} %" for run in (bound, random)),
+                changes = ["" if one is None else _percent(dense, one) for one in (bound, random)]
+                difference = ""
+                if bound is not None and random is not None:
+                    mean, error = paired(random.nll, bound.nll)
+                    difference = f"{mean:+.4f} ± {error:.4f}"
+                same = " / ".join(
+                    "–" if one is None else f"{100 * (one.greedy == dense.greedy).mean():.1f} %"
+                    for one in (bound, random)
                 )
-                print(f"| {' | '.join(map(str, cells))} |")
+                share = f"{100 * there.read_share:.1f} %"
+                lines.append(
+                    f"| {shown} | {page} | {budget:,} | {share} | {changes[0]} | {changes[1]} | "
+                    f"{difference} | {same} |"
+                )
+    return "\n".join(lines)
 
 
-def change(dense: np.ndarray, other: np.ndarray) -> str:
-    """Change of the perplexity, with the error of the paired difference."""
-    mean, error = paired(dense, other)
-    return f"{100 * math.expm1(mean):+.2f} ± {100 * math.exp(mean) * error:.2f} %"
+def _percent(dense: Measured, one: Measured) -> str:
+    """Change of the perplexity; its error is that of the paired difference of mean NLL."""
+    mean, error = paired(dense.nll, one.nll)
+    ratio = math.exp(mean)
+    return f"{100 * (ratio - 1):+.2f} % ± {100 * ratio * error:.2f}"
 
 
-def plot(settings: list[Setting], keep: Path, target: Path) -> None:
-    """Change in perplexity against the share of positions that were read, a panel a setting."""
-    import matplotlib.pyplot as plt
+def plot(folder: Path, settings, path: str) -> None:
+    """Perplexity change over read share, a panel a model and context."""
+    from matplotlib.figure import Figure
 
-    there = [setting for setting in settings if read(setting, None, keep) is not None]
-    figure, panels = plt.subplots(1, len(there), figsize=(5 * len(there), 4), squeeze=False, sharey=True)
-    for panel, setting in zip(panels[0], there, strict=True):
-        dense = read(setting, None, keep)
-        for page in PAGES:
-            for select in SELECTIONS:
-                runs = [read(setting, (page, budget, select), keep) for budget in sorted(BUDGETS)]
-                points = [(run[2], *paired(dense[0], run[0])) for run in runs if run is not None]
-                if points:
-                    share, mean, error = np.array(points).T
-                    style = {"bound": "-", "random": "--"}[select]
-                    label = f"{select}, page {page}"
-                    panel.errorbar(
-                        100 * share,
-                        100 * np.expm1(mean),
-                        100 * np.exp(mean) * error,
-                        ls=style,
-                        marker=".",
-                        label=label,
-                    )
-        panel.set(title=f"{setting.model}, {setting.n_ctx:,}", xlabel="positions read, %")
-    panels[0][0].set(ylabel="change in perplexity, %", yscale="symlog")
-    panels[0][-1].legend()
-    figure.tight_layout()
-    figure.savefig(target)
+    figure = Figure(figsize=(5 * len(settings), 4.5), layout="constrained")
+    for index, (model, context, rope) in enumerate(settings):
+        axes = figure.add_subplot(1, len(settings), index + 1)
+        axes.set(title=f"{model}, {context:,}", xlabel="positions read, %", ylabel="perplexity change, %")
+        axes.set_yscale("symlog", linthresh=1)
+        dense = read(Run(model, context, rope, "dense"), folder)
+        for select, style in (("bound", "o-"), ("random", "s--")):
+            for page in PAGES:
+                runs = [Run(model, context, rope, select, page, budget) for budget in sorted(BUDGETS)]
+                found = [one for run in runs if (one := read(run, folder)) is not None]
+                if dense is None or not found:
+                    continue
+                means, errors = zip(*(paired(dense.nll, one.nll) for one in found), strict=True)
+                ratio = np.exp(means)
+                axes.errorbar(
+                    [100 * one.read_share for one in found],
+                    100 * (ratio - 1),
+                    100 * ratio * np.array(errors),
+                    fmt=style,
+                    capsize=3,
+                    label=f"{select}, pages of {page}",
+                )
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend()
+    figure.savefig(path, dpi=150)
 
 
 if __name__ == "__main__":

@@ -145,6 +145,13 @@ def define_runtime(values: flags.FlagValues, *, context: int | None) -> None:
     flags.DEFINE_enum(
         "kv_dtype", "f32", ["f32", "bf16", "f16"], "Type of cached keys and values.", flag_values=values
     )
+    flags.DEFINE_string(
+        "attention",
+        "dense",
+        "Attention policy: dense, or pages:budget=B,window=W with further page=16, sink=1, "
+        "select=bound|random, heads=kv|query, dense_layers=0+1+28-29, seed=0. B and W are in tokens.",
+        flag_values=values,
+    )
     flags.DEFINE_integer(
         "page_size", 256, "Positions a page of the KV cache.", lower_bound=1, flag_values=values
     )
@@ -251,6 +258,7 @@ def profile_from(values: flags.FlagValues) -> RuntimeProfile:
         precision=values.precision,
         page_size=values.page_size,
         kv_dtype=values.kv_dtype,
+        attention=values.attention,
         device=values.device,
     )
 

@@ -67,6 +67,11 @@ def run(values: flags.FlagValues) -> int:
         raise InputError("--resume goes with --checkpoint")
     _check_files_differ(values)
     profile = shared.profile_from(values)
+    if profile.policy.is_approximate and values.scoring_rows != 1:
+        raise InputError(
+            f"--attention {profile.attention} is of tokens evaluated one by one: it needs --scoring-rows 1, "
+            f"not {values.scoring_rows}"
+        )
     with optional_file(values.output) as output, open_model(values) as model:
         resolve(profile, model.spec)
         work = _Work(values, model, profile, *read_scored(values, model))
@@ -131,7 +136,8 @@ class _Work:
     def run(self, checkpoint: Checkpoint | None, trace: Trace) -> dict[str, Any]:
         """Scores the tokens; returns the record."""
         values, protocol = self._values, self._protocol
-        entries = scoring_entries(protocol.n_ctx - 1, self._rows)
+        prompt = protocol.start - 1 if self._profile.policy.is_approximate else 0
+        entries = scoring_entries(protocol.n_ctx - 1, self._rows, prompt)
         session = open_session(values, self._model, self._profile, entries, protocol.n_ctx - 1)
         done = [] if checkpoint is None else list(checkpoint.chunks)
         if checkpoint is not None:
@@ -211,6 +217,7 @@ def _table(record: dict) -> list[tuple[str, str]]:
             "model",
             f"{record['model']['name']} ({record['model']['arch']}), {record['runtime']['precision']}",
         ),
+        *([] if result["read_share"] is None else [("read share", f"{100 * result['read_share']:.2f} %")]),
         ("speed", "none" if speed is None else f"{speed:.1f} tokens/s"),
         ("profile", fingerprints["profile"]),
     ]

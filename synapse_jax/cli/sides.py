@@ -34,6 +34,11 @@ class Side:
         self.name = given or "as it is"
         self.flags = _side_flags(values, given)
         self.profile = shared.profile_from(self.flags)
+        if self.profile.policy.is_approximate:
+            raise InputError(
+                f"compare evaluates its texts as prompts, and prompts attend densely under --attention "
+                f"{self.profile.attention}; compare the traces of two runs of score with --scoring-rows 1"
+            )
         self.model = stack.enter_context(open_model(self.flags))
         resolve(self.profile, self.model.spec)
         self.tokens, self.protocol, self.chunks = read_scored(self.flags, self.model)

@@ -88,6 +88,9 @@ class ChunkScore:
     nll_square_sum: float
     scored_tokens: int
     running_perplexity: float
+    read_share: float | None = None
+    """Positions that its scored rows read in layers of approximate attention / positions cached for them;
+    None where there is no such layer."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,6 +104,8 @@ class TracedToken:
     nll: float
     greedy: int
     """Most likely token there."""
+    read_share: float | None = None
+    """As in `ChunkScore`, of the row that predicts this token."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,6 +120,8 @@ class Perplexity:
     n_ctx: int
     protocol: str
     chunks: tuple[ChunkScore, ...]
+    read_share: float | None = None
+    """Of all chunks, and of each, since all score the same positions; None as in `ChunkScore`."""
 
 
 def score_chunks(
@@ -164,14 +171,25 @@ def score_chunks(
         nll = scores.nll.astype(np.float64).tolist()
         nll_sum, square_sum = _ordered_sum(nll), _ordered_sum(x * x for x in nll)
         total_nll, total_count = total_nll + nll_sum, total_count + len(nll)
-        yield ChunkScore(index, nll_sum, square_sum, len(nll), math.exp(total_nll / total_count))
+        running = math.exp(total_nll / total_count)
+        yield ChunkScore(index, nll_sum, square_sum, len(nll), running, _read_share(scores, protocol.start))
+
+
+def _read_share(scores: Scores, start: int) -> float | None:
+    """Positions read / positions cached, over the rows that predict position `start` and those after it."""
+    if scores.positions_read is None:
+        return None
+    # The row before position j is at j − 1, where j positions are cached.
+    return int(scores.positions_read.sum()) / sum(range(start, start + len(scores.nll)))
 
 
 def _trace_chunk(
     trace: Callable[[TracedToken], None], chunk: int, ids: np.ndarray, start: int, scores: Scores
 ):
     for offset, (nll, greedy) in enumerate(zip(scores.nll.tolist(), scores.greedy.tolist(), strict=True)):
-        trace(TracedToken(chunk, start + offset, int(ids[start + offset]), nll, greedy))
+        position, read = start + offset, scores.positions_read
+        share = None if read is None else int(read[offset]) / position
+        trace(TracedToken(chunk, position, int(ids[position]), nll, greedy, share))
 
 
 def summarize(chunks: Sequence[ChunkScore], protocol: Protocol) -> Perplexity:
@@ -183,7 +201,8 @@ def summarize(chunks: Sequence[ChunkScore], protocol: Protocol) -> Perplexity:
     error = None
     if count > 1:
         error = math.sqrt(max(mean_square - mean * mean, 0.0) / (count - 1)) * perplexity
-    return Perplexity(perplexity, error, mean, count, protocol.n_ctx, protocol.name, tuple(chunks))
+    share = chunks[0].read_share
+    return Perplexity(perplexity, error, mean, count, protocol.n_ctx, protocol.name, tuple(chunks), share)
 
 
 def _ordered_sum(values: Iterable[float]) -> float:

@@ -133,4 +133,8 @@ class ResumableTrace:
 
 
 def _line(token: TracedToken) -> str:
-    return json.dumps(dataclasses.asdict(token)) + "\n"
+    """A line; the read share is left out where attention is exact."""
+    fields = dataclasses.asdict(token)
+    if token.read_share is None:
+        del fields["read_share"]
+    return json.dumps(fields) + "\n"

@@ -11,16 +11,21 @@ import jax.numpy as jnp
 from jax import lax
 
 from synapse_jax.dims import DECODE_TOKENS, HEAD_BLOCK_ROWS
+from synapse_jax.graph.attend import (
+    AttendFunction,
+    SelectFunction,
+    node_policy,
+    page_activation,
+    paged_attention,
+)
 from synapse_jax.graph.entry import ChooseBatch, DecodeBatch, Entry, Rows, SampleBatch, StepBatch
 from synapse_jax.ir.nodes import Block, ModelIR, Node, scoped_name
-from synapse_jax.kv.pages import write_rows
-from synapse_jax.ops import attention, elementwise, linear
+from synapse_jax.kv.pages import selecting_layers
+from synapse_jax.ops import elementwise, linear
 from synapse_jax.ops.logprob import nll_and_greedy, nll_of
 from synapse_jax.ops.sampling import choose
 
 Params = dict[str, jax.Array]
-AttendFunction = Callable[[Any, jax.Array, jax.Array, jax.Array, Rows, float, int], tuple[jax.Array, Any]]
-"""(a layer's cache, q, k, v, rows, scale, window) → (attended rows [T, N·H], the layer's new cache)."""
 
 
 def entry_function(ir: ModelIR, entry: Entry, attend: AttendFunction | None = None) -> Callable:
@@ -29,7 +34,8 @@ def entry_function(ir: ModelIR, entry: Entry, attend: AttendFunction | None = No
     Args:
         ir: the model.
         entry: which way in; its shapes are those of `abstract_arguments(ir, entry)`.
-        attend: writes a layer's keys and values and attends to them; paged attention by default.
+        attend: writes the keys and values of a layer that selects no pages and attends to them; paged
+            attention by default.
 
     Returns:
         `function(params, pages, batch) → (out, pages)`. `out` is, by entry: step (nll [T], greedy [T],
@@ -45,7 +51,8 @@ def entry_function(ir: ModelIR, entry: Entry, attend: AttendFunction | None = No
     }[entry.name]
 
     def call(params: Params, pages, batch):
-        return function(_Model(ir, params, attend or _paged_attention(ir)), pages, batch)
+        model = _Model(ir, params, attend or paged_attention(ir), page_activation(ir, entry))
+        return function(model, pages, batch)
 
     call.__name__ = entry.name
     return call
@@ -166,23 +173,31 @@ class _Model:
     ir: ModelIR
     params: Params
     attend: AttendFunction
+    select: SelectFunction
 
     def evaluate(self, pages, rows: Rows):
         """The residual stream [T, D] after the last layer, and the pages that hold the rows' keys."""
         x_TD, _ = self._run(self.ir.embed, self.params, {"tokens": rows.token_T}, rows, None)
         # Layers that are built alike are traced once: in the module they are one function, called L times.
         traced = {block: jax.jit(self._layer_function(block)) for block in dict.fromkeys(self.ir.layers)}
-        new_pages = []
-        for index, (block, cache) in enumerate(zip(self.ir.layers, pages, strict=True)):
+        count = len(self.ir.layers)
+        pools, bounds = list(pages[:count]), list(pages[count:])
+        selecting = selecting_layers(self.ir.spec, self.ir.profile)
+        for index, block in enumerate(self.ir.layers):
             weights = {
                 weight.name: self.params[scoped_name(f"layers.{index}", weight.name)]
                 for node in block.nodes
                 for weight in node.weights
             }
             with jax.named_scope(f"layer_{index}"):
-                x_TD, cache = traced[block](weights, x_TD, rows, cache)
-            new_pages.append(cache)
-        return x_TD, tuple(new_pages)
+                if index in selecting:
+                    place = selecting.index(index)
+                    cache = (pools[index], bounds[place])
+                    x_TD, cache = traced[block](weights, x_TD, rows, cache, jnp.int32(index))
+                    pools[index], bounds[place] = cache
+                else:
+                    x_TD, pools[index] = traced[block](weights, x_TD, rows, pools[index], None)
+        return x_TD, (*pools, *bounds)
 
     def head(self, x_RD: jax.Array) -> jax.Array:
         """Logits [R, V] of rows of the residual stream."""
@@ -191,22 +206,28 @@ class _Model:
 
     def _layer_function(self, block: Block) -> Callable:
         # Its name is in the module's text, and so in the program identity.
-        def layer(weights: Params, x_TD: jax.Array, rows: Rows, cache):
-            return self._run(block, weights, {"x": x_TD}, rows, cache)
+        def layer(weights: Params, x_TD: jax.Array, rows: Rows, cache, index: jax.Array | None):
+            return self._run(block, weights, {"x": x_TD}, rows, cache, index)
 
         return layer
 
-    def _run(self, block: Block, weights: Params, values: dict[str, Any], rows: Rows | None, cache: Any):
+    def _run(
+        self,
+        block: Block,
+        weights: Params,
+        values: dict[str, Any],
+        rows: Rows | None,
+        cache: Any,
+        index: jax.Array | None = None,
+    ):
         """Evaluates a block: its last output and the layer's cache."""
         output: Any = None
         for node in block.nodes:
             inputs = [values[value.name] for value in node.inputs]
             with jax.named_scope(node.op):
                 if node.op == "attend":
-                    q_TNH, k_TKH, v_TKH = inputs
                     assert rows is not None
-                    scale, window = float(node.attribute("scale")), int(node.attribute("window"))
-                    output, cache = self.attend(cache, q_TNH, k_TKH, v_TKH, rows, scale, window)
+                    output, cache = self._attend(node, inputs, rows, cache, index)
                 elif node.op == "rope":
                     assert rows is not None
                     table = int(node.attribute("table"))
@@ -217,6 +238,14 @@ class _Model:
                     )
             values[node.output.name] = output
         return output, cache
+
+    def _attend(self, node: Node, inputs: list[jax.Array], rows: Rows, cache: Any, index: jax.Array | None):
+        q_TNH, k_TKH, v_TKH = inputs
+        scale, policy = float(node.attribute("scale")), node_policy(node)
+        if policy is None:
+            return self.attend(cache, q_TNH, k_TKH, v_TKH, rows, scale, int(node.attribute("window")))
+        assert index is not None
+        return self.select(cache, q_TNH, k_TKH, v_TKH, rows, scale, policy, index)
 
 
 def _heads(node: Node, x_TO: jax.Array) -> jax.Array:
@@ -233,15 +262,3 @@ _OPERATIONS: dict[str, Callable[..., jax.Array]] = {
     "gelu_gate": lambda node, gate_up: elementwise.gelu_gate(gate_up),
     "add": lambda node, a, b: a + b,
 }
-
-
-def _paged_attention(ir: ModelIR) -> AttendFunction:
-    attend_pages = attention.IMPLEMENTATIONS[ir.profile.kernels]
-
-    def attend(pool, q_TNH, k_TKH, v_TKH, rows: Rows, scale: float, window: int):
-        kind = ir.spec.windows.index(window)
-        pool = write_rows(pool, k_TKH, v_TKH, rows.page_YT[kind], rows.cell_T)
-        places = (rows.page_table_YBM[kind], rows.sequence_T, rows.position_T)
-        return attend_pages(q_TNH, pool, *places, scale, window), pool
-
-    return attend

@@ -36,8 +36,8 @@ def copy_between_pages(
     """The pages after copies that do not depend on each other; the pages passed in are donated.
 
     Args:
-        pages: a pool a layer.
-        kinds: the kind of each layer.
+        pages: pools and bounds.
+        kinds: the kind of each (`kv.pages.page_kinds`).
         copies: (source, target) pages of each kind.
         device: where the pages are.
     """

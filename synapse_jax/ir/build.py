@@ -30,9 +30,12 @@ def build(spec: ModelSpec, profile: RuntimeProfile) -> ModelIR:
     if profile.context is None or profile.rope is None:
         raise ValueError("the runtime profile is not resolved")
     # Equal layers are one value: they are traced and printed once.
-    windows = [spec.window_of(index) for index in range(spec.layers)]
-    kinds = {window: _layer(spec, profile, window) for window in windows}
-    layers = tuple(kinds[window] for window in windows)
+    sorts = [
+        (spec.window_of(index), profile.attention if profile.policy.applies_to(spec, index) else "dense")
+        for index in range(spec.layers)
+    ]
+    blocks = {sort: _layer(spec, *sort) for sort in dict.fromkeys(sorts)}
+    layers = tuple(blocks[sort] for sort in sorts)
     return ModelIR(spec=spec, profile=profile, embed=_embed(spec), layers=layers, head=_head(spec))
 
 
@@ -114,7 +117,7 @@ def _embed(spec: ModelSpec) -> Block:
     return b.block("embed")
 
 
-def _layer(spec: ModelSpec, profile: RuntimeProfile, window: int) -> Block:
+def _layer(spec: ModelSpec, window: int, policy: str) -> Block:
     """Pre-norm attention and gated feed-forward, each added to the residual stream.
 
     gemma3 norms both once more before they are added; qwen3 and gemma3 norm queries and keys.
@@ -130,7 +133,7 @@ def _layer(spec: ModelSpec, profile: RuntimeProfile, window: int) -> Block:
         q, k = (b.rms_norm(x, f"{x.name}_norm", spec.norm_epsilon, f"{x.name}_normed") for x in (q, k))
     table = 1 if window and spec.local_rope_base is not None else 0
     q, k = b.rope(q, spec.rotary_size, table), b.rope(k, spec.rotary_size, table)
-    a = b.linear(_attend(b, q, k, v, spec, profile, window), "o", {"o": spec.width})
+    a = b.linear(_attend(b, q, k, v, spec, window, policy), "o", {"o": spec.width})
     if spec.post_norms:
         a = b.rms_norm(a, "attn_post_norm", spec.norm_epsilon, "o_normed")
     x = b.add(x, a, "x_attended")
@@ -144,9 +147,7 @@ def _layer(spec: ModelSpec, profile: RuntimeProfile, window: int) -> Block:
     return b.block("layer")
 
 
-def _attend(
-    b: _Builder, q: Value, k: Value, v: Value, spec: ModelSpec, profile: RuntimeProfile, window: int
-) -> Value:
+def _attend(b: _Builder, q: Value, k: Value, v: Value, spec: ModelSpec, window: int, policy: str) -> Value:
     if q.shape[1:] != (spec.query_heads, spec.head_size) or k.shape != v.shape or q.shape[2] != k.shape[2]:
         raise ShapeError(f"attend: q {q.shape}, k {k.shape}, v {v.shape}")
     shape = (q.shape[0], spec.query_heads * spec.head_size)
@@ -156,7 +157,7 @@ def _attend(
         (),
         shape,
         "a",
-        policy=profile.attention,
+        policy=policy,
         scale=spec.attention_scale,
         window=window,
     )

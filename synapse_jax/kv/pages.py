@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from synapse_jax.kv.sizes import pool_pages
+from synapse_jax.spec.attention import PageActivation
 from synapse_jax.spec.model import ModelSpec
 from synapse_jax.spec.runtime import RuntimeProfile
 
@@ -15,7 +16,8 @@ DTYPES = {"f32": jnp.float32, "bf16": jnp.uint16, "f16": jnp.float16}
 the whole pool."""
 
 Pages = tuple[jax.Array, ...]
-"""The whole cache: a pool [P, C, 2, K, H] a layer, rotated keys at index 0 of the third axis and values at 1.
+"""The whole cache: a pool [P, C, 2, K, H] a layer, rotated keys at index 0 of the third axis and values at 1,
+and after all pools the bounds [P, J, 2, K, H] of each layer that selects pages (`ops.attention.bounds`).
 
 P depends on the layer's window. A step takes it, donates it and returns it. A position's keys and values lie
 together, so that a step writes them as one row.
@@ -25,24 +27,41 @@ together, so that a step writes them as one row.
 def abstract_pages(
     spec: ModelSpec, profile: RuntimeProfile, capacity: int
 ) -> tuple[jax.ShapeDtypeStruct, ...]:
-    """Shapes and types of the pools.
+    """Shapes and types of the pools and bounds.
 
     Args:
         spec: gives L, K and H.
-        profile: gives C and the KV dtype.
+        profile: gives C, the KV dtype and, by its attention policy, E.
         capacity: positions in the pools of layers that see all keys, a multiple of C.
     """
     cells = (profile.page_size, 2, spec.kv_heads, spec.head_size)
     pages = {window: pool_pages(window, capacity, profile.page_size) for window in spec.windows}
-    return tuple(
+    pools = [
         jax.ShapeDtypeStruct((pages[spec.window_of(layer)], *cells), DTYPES[profile.kv_dtype])
         for layer in range(spec.layers)
-    )
+    ]
+    policy = profile.policy
+    if not isinstance(policy, PageActivation):
+        return tuple(pools)
+    bounds = (pages[0], profile.page_size // policy.page, 2, spec.kv_heads, spec.head_size)
+    selecting = selecting_layers(spec, profile)
+    return tuple(pools) + (jax.ShapeDtypeStruct(bounds, jnp.float32),) * len(selecting)
+
+
+def selecting_layers(spec: ModelSpec, profile: RuntimeProfile) -> tuple[int, ...]:
+    """Layers that keep bounds beside their pools, ascending."""
+    return tuple(layer for layer in range(spec.layers) if profile.policy.applies_to(spec, layer))
+
+
+def page_kinds(spec: ModelSpec, profile: RuntimeProfile) -> tuple[int, ...]:
+    """The kind of layer, by window, whose page table each array of the cache follows."""
+    kinds = spec.layer_kinds
+    return kinds + tuple(kinds[layer] for layer in selecting_layers(spec, profile))
 
 
 def grown(pool_PC2KH: jax.Array, pages: int) -> jax.Array:
-    """The pool with zeroed pages added, `pages` in all. Zeroed: masked cells are multiplied by zero, and zero
-    times an old NaN would be NaN."""
+    """The pool, or its bounds, with zeroed pages added, `pages` in all. Zeroed: masked cells are multiplied
+    by zero, and zero times an old NaN would be NaN."""
     added = pages - pool_PC2KH.shape[0]
     return jnp.concatenate([pool_PC2KH, jnp.zeros((added, *pool_PC2KH.shape[1:]), pool_PC2KH.dtype)])
 
@@ -51,7 +70,7 @@ def copy_pages(pool_PC2KH: jax.Array, source_X: jax.Array, target_X: jax.Array) 
     """The pool with some pages copied over others.
 
     Args:
-        pool_PC2KH: the pool of one layer.
+        pool_PC2KH: the pool of one layer, or its bounds.
         source_X: int32 [X], pages to copy.
         target_X: int32 [X], distinct pages to write; P writes nothing.
     """

@@ -82,7 +82,7 @@ class Cache:
 
     @property
     def allocated_bytes(self) -> int:
-        """Bytes of the pools, 0 before the first step."""
+        """Bytes of the pools and bounds, 0 before the first step."""
         return self._pools.allocated_bytes
 
     @property

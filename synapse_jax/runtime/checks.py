@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from synapse_jax.dims import MAX_STEP_ROWS
 from synapse_jax.errors import InputError, RunError
 from synapse_jax.io.tokens_file import check_token_ids
+from synapse_jax.spec.attention import AttentionPolicy
 
 
 def checked_ids(ids: Sequence[int] | np.ndarray, vocab_size: int, context: int) -> np.ndarray:
@@ -25,6 +27,22 @@ def checked_ids(ids: Sequence[int] | np.ndarray, vocab_size: int, context: int) 
     if given.size > context:
         raise InputError(f"{given.size} tokens are above the context of {context}")
     return given.astype(np.int32)
+
+
+def check_scoring(policy: AttentionPolicy, rows: int, reuse: bool) -> None:
+    """Refuses row counts that a session cannot score with.
+
+    Raises:
+        InputError: outside 1 … 512; another count than 1 under a policy of single tokens; reuse with 1.
+    """
+    if not 1 <= rows <= MAX_STEP_ROWS:
+        raise InputError(f"scoring rows {rows} are not from 1 to {MAX_STEP_ROWS}")
+    if policy.is_approximate and rows != 1:
+        raise InputError(
+            f"attention {policy} is of tokens evaluated one by one: it needs scoring rows 1, not {rows}"
+        )
+    if reuse and rows == 1:
+        raise InputError("reuse needs at least 2 scoring rows: the one-row entry gives other bits")
 
 
 def check_finite(nll: np.ndarray, position: int) -> None:

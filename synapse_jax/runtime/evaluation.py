@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from synapse_jax.dims import MAX_STEP_ROWS, row_bucket
+from synapse_jax.graph.entry import DECODE_ROLE, PROMPT_ROLE
 from synapse_jax.runtime import packing
 from synapse_jax.runtime.plan import SMALL_ROWS, bucket, steps
 from synapse_jax.runtime.prefix import NOTHING, Reused
@@ -69,7 +70,8 @@ def score_tokens(
         runner: its cache holds what is reused.
         ids: the sequence.
         start: position of the first entry of `nll` and `greedy`.
-        rows: tokens a step.
+        rows: tokens a step; 1 if the attention policy is approximate. The rows of scores are then of the
+            decode role, and those before them are a prompt.
         reused: what is not evaluated again; the scores of its positions are there already.
         nll: float32 [n − start].
         greedy: int32 [n − start].
@@ -78,8 +80,13 @@ def score_tokens(
     Raises:
         RunError: a NaN or infinite NLL.
     """
-    evaluate = _score_one_by_one if rows == 1 else _score_step
-    for first, count in steps(len(ids) - 1, rows, reused.tokens):
+    evaluate, begin = (_score_one_by_one if rows == 1 else _score_step), reused.tokens
+    if runner.profile.policy.is_approximate:
+        assert rows == 1
+        evaluate, begin = _score_as_decoded, start - 1
+        report = (lambda done: None) if progress is None else (lambda done: progress(done, len(ids) - 1))
+        evaluate_tokens(runner, ids[:begin], 0, reused, report, wants_logits=False)
+    for first, count in steps(len(ids) - 1, rows, begin):
         skip = min(max(start - 1 - first, 0), count)
         step_nll, step_greedy = evaluate(runner, ids, first, count, skip, rows)
         if skip < count:
@@ -144,10 +151,17 @@ def _score_step(runner: Runner, ids: np.ndarray, first: int, count: int, skip: i
     return np.asarray(nll), np.asarray(greedy)
 
 
-def _score_one_by_one(runner: Runner, ids: np.ndarray, first: int, count: int, skip: int, rows: int):
-    """As `_score_step`, through the one-row entry; the rows stay prompt tokens."""
+def _score_as_decoded(runner: Runner, ids: np.ndarray, first: int, count: int, skip: int, rows: int):
+    """As `_score_one_by_one`, in the decode role: attention as it is when these tokens are generated."""
+    return _score_one_by_one(runner, ids, first, count, skip, rows, DECODE_ROLE)
+
+
+def _score_one_by_one(
+    runner: Runner, ids: np.ndarray, first: int, count: int, skip: int, rows: int, role: int = PROMPT_ROLE
+):
+    """As `_score_step`, through the one-row entry; the rows stay prompt tokens unless `role` says more."""
     entry = runner.entry("decode", 1)
-    segment = runner.segment(ids[first : first + count], first)
+    segment = runner.segment(ids[first : first + count], first, role=role)
     targets = ids[first + 1 : first + count + 1]
     batch = packing.decode_batch(entry, runner.ir, segment, turns=count, targets=targets)
     greedy, nll, _ = runner.call(entry, batch)

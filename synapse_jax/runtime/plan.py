@@ -31,10 +31,11 @@ def bucket(count: int, largest: int) -> int:
     return SMALL_ROWS if count <= SMALL_ROWS else largest
 
 
-def scoring_entries(positions: int, rows: int) -> list[tuple[str, int]]:
-    """(entry, rows) pairs that score `positions` positions with `rows` a step."""
+def scoring_entries(positions: int, rows: int, prompt: int = 0) -> list[tuple[str, int]]:
+    """(entry, rows) pairs that score `positions` positions with `rows` a step; where that is one, `prompt` of
+    them are evaluated in full-size steps first."""
     if rows == 1:
-        return [("decode", 1)]
+        return [*_step_entries(prompt, LARGE_ROWS, LARGE_ROWS), ("decode", 1)]
     return _step_entries(positions, rows, row_bucket(rows))
 
 

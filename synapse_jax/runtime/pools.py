@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from synapse_jax.errors import RunError
 from synapse_jax.graph.moves import copy_between_pages, grow_pages
-from synapse_jax.kv.pages import Pages, abstract_pages
+from synapse_jax.kv.pages import Pages, abstract_pages, page_kinds
 from synapse_jax.kv.table import Copy
 from synapse_jax.runtime.memory import available_bytes
 from synapse_jax.spec.model import ModelSpec
@@ -50,7 +50,7 @@ class Pools:
 
     @property
     def allocated_bytes(self) -> int:
-        """Bytes of the pools, 0 before the first step."""
+        """Bytes of the pools and bounds, 0 before the first step."""
         return _bytes(self._pages or ())
 
     @property
@@ -81,7 +81,7 @@ class Pools:
     def copy(self, copies: Sequence[Sequence[Copy]]) -> None:
         """Copies pages, (source, target) by kind of layer."""
         if any(copies):
-            kinds = self._spec.layer_kinds
+            kinds = page_kinds(self._spec, self._profile)
             self.run(lambda pages: ((), copy_between_pages(pages, kinds, copies, self._device)))
 
     def grow(self, capacity: int) -> None:

@@ -6,6 +6,8 @@ import dataclasses
 
 import numpy as np
 
+from synapse_jax.spec.attention import AttentionPolicy
+
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
@@ -17,6 +19,16 @@ class Scores:
     """int32 [n], the most likely token there."""
     reused_tokens: int = 0
     """Tokens whose keys and values were not computed again."""
+    positions_read: np.ndarray | None = None
+    """int64 [n], positions that the row before each token read in a layer whose attention is approximate;
+    None where there is no such layer."""
+
+
+def positions_read(policy: AttentionPolicy, start: int, stop: int) -> np.ndarray | None:
+    """`Scores.positions_read` of positions `start` … `stop` − 1: it depends on nothing but these."""
+    if not policy.is_approximate:
+        return None
+    return np.array([policy.positions_read(row) for row in range(start - 1, stop - 1)], np.int64)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ from synapse_jax.errors import InputError
 from synapse_jax.graph.compile import CompiledEntry
 from synapse_jax.graph.entry import READY, STOP_TOKENS
 from synapse_jax.graph.fingerprint import Identity, profile_identity
-from synapse_jax.runtime.checks import checked_ids
+from synapse_jax.runtime.checks import check_scoring, checked_ids
 from synapse_jax.runtime.evaluation import (
     evaluate_tokens,
     read_logit_blocks,
@@ -23,7 +23,7 @@ from synapse_jax.runtime.generation import Continuation
 from synapse_jax.runtime.params import ModelSource
 from synapse_jax.runtime.plan import positions_needed
 from synapse_jax.runtime.prefix import Prefix, Reused
-from synapse_jax.runtime.results import Generation, Scores
+from synapse_jax.runtime.results import Generation, Scores, positions_read
 from synapse_jax.runtime.runner import Progress, Runner
 from synapse_jax.spec.runtime import RuntimeProfile, resolve
 from synapse_jax.spec.sampling import GREEDY, Sampling
@@ -107,7 +107,9 @@ class Session:
             ids: token IDs [n], n at most the context.
             start: first position to score, at least 1: position 0 has nothing before it.
             stop: one past the last; None means n.
-            rows: tokens a step, 1 to 512. From 2 up it does not change a bit (rows pad up to 32 or more).
+            rows: tokens a step, 1 to 512. From 2 up it does not change a bit (rows pad up to 32 or more). An
+                approximate attention policy needs 1: rows start − 1 and later then have the decode role, and
+                what comes before them is evaluated as a prompt, in full-size steps.
             reuse: begin with what the session holds of these tokens: up to the last position whose NLL it
                 remembers, or has no need of. Not a bit changes. The tokens are remembered afterwards.
             progress: called with (positions evaluated, positions to evaluate) after every step.
@@ -123,10 +125,7 @@ class Session:
         stop = len(ids) if stop is None else stop
         if not 1 <= start < stop <= len(ids):
             raise InputError(f"score range {start} … {stop} is not 1 ≤ start < stop ≤ {len(ids)} tokens")
-        if not 1 <= rows <= MAX_STEP_ROWS:
-            raise InputError(f"scoring rows {rows} are not from 1 to {MAX_STEP_ROWS}")
-        if reuse and rows == 1:
-            raise InputError("reuse needs at least 2 scoring rows: the one-row entry gives other bits")
+        check_scoring(self.profile.policy, rows, reuse)
         nll, greedy = np.zeros(stop - start, np.float32), np.zeros(stop - start, np.int32)
         remembered = self._prefix.tokens
         known = remembered.read_scores(ids, start, nll, greedy) if reuse else 0
@@ -138,7 +137,7 @@ class Session:
             remembered.add(ids[reused.tokens : stop])
             remembered.add_scores(start, nll, greedy)
             self.cache.take_snapshot(stop - 1)
-        return Scores(nll, greedy, reused.tokens)
+        return Scores(nll, greedy, reused.tokens, positions_read(self.profile.policy, start, stop))
 
     def score_continuations(
         self,
@@ -271,7 +270,7 @@ class Session:
             logprobs: whether the log-probabilities of the new tokens are returned.
             stop_ids: tokens that end the continuation; None means the model's own.
             reuse: begin with what the session holds of the prompt; at least its last token is evaluated
-                again. Prompt and new tokens are remembered afterwards.
+                again. Prompt and new tokens are remembered afterwards; new ones only if attention is dense.
             progress: called with (positions evaluated, most positions).
             on_tokens: called with new tokens as they come; device calls are then shorter.
 
@@ -292,5 +291,6 @@ class Session:
             generation = continuation.run(max_new_tokens, lambda done: report(done, needed), on_tokens)
         if reuse:
             self._prefix.tokens.add(ids[reused.tokens :])
-            self._prefix.tokens.add(np.array(generation.token_ids, np.int32), generated=True)
+            if not self.profile.policy.is_approximate:
+                self._prefix.tokens.add(np.array(generation.token_ids, np.int32), generated=True)
         return generation

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from synapse_jax.errors import InputError
+from synapse_jax.spec.attention import AttentionPolicy, parse_attention
 from synapse_jax.spec.model import ModelSpec
 from synapse_jax.spec.rope import RopeProfile, rope_profile
 from synapse_jax.spec.rope_scaling import RopeScaling
@@ -12,7 +13,6 @@ from synapse_jax.spec.rope_scaling import RopeScaling
 _CHOICES = {
     "precision": ("f32", "bf16"),
     "kv_dtype": ("f32", "bf16", "f16"),
-    "attention": ("dense",),
     "kernels": ("xla",),
 }
 
@@ -34,7 +34,8 @@ class RuntimeProfile:
     kv_dtype: str = "f32"
     """Type of cached keys and values: f32, bf16 or f16. Attention computes in float32 whatever it is."""
     attention: str = "dense"
-    """Attention policy; `dense` is the file's own masks and no approximation."""
+    """Attention policy (`spec.attention`), in its canonical form whatever form is given; `dense` is the
+    file's own masks and no approximation."""
     precision: str = "f32"
     """Type of weights and matmul inputs: f32 or bf16. Accumulation is float32 in both."""
     kernels: str = "xla"
@@ -57,15 +58,22 @@ class RuntimeProfile:
         size = self.page_size
         if not 16 <= size <= 1024 or size & (size - 1):
             raise InputError(f"page size {size} is not a power of two from 16 to 1024")
+        object.__setattr__(self, "attention", str(parse_attention(self.attention)))
+
+    @property
+    def policy(self) -> AttentionPolicy:
+        """The attention policy."""
+        return parse_attention(self.attention)
 
 
 def resolve(profile: RuntimeProfile, spec: ModelSpec) -> RuntimeProfile:
     """The profile with context and RoPE profile filled in, checked against the model.
 
     Raises:
-        InputError: the context is above the window of the RoPE profile, both numbers are named; or the RoPE
-            profile contradicts the file's.
+        InputError: the context is above the window of the RoPE profile, both numbers are named; the RoPE
+            profile contradicts the file's; or the attention policy does not fit the model or the page size.
     """
+    profile.policy.check(spec, profile.page_size)
     rope = profile.rope
     if not isinstance(rope, RopeProfile):
         rope = rope_profile(spec, rope, profile.context)

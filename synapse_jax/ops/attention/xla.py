@@ -45,14 +45,10 @@ def attend_pages(
     rows, query_heads, head_size = q_TNH.shape
     page_size, kv_heads = pool_PC2KH.shape[1], pool_PC2KH.shape[3]
     group = query_heads // kv_heads
-    q = (q_TNH * scale).reshape(rows, kv_heads, group, head_size)
-    q_KRH = q.transpose(1, 2, 0, 3).reshape(kv_heads, group * rows, head_size)
+    q_KRH = grouped_queries(q_TNH, kv_heads, scale)
     step = _Step(q_KRH, pool_PC2KH, jnp.tile(sequence_T, group), jnp.tile(position_T, group), window)
 
-    state = (
-        jnp.full((kv_heads, group * rows), -jnp.inf, jnp.float32),
-        jnp.zeros((kv_heads, group * rows, head_size + 1), jnp.float32),
-    )
+    state = start_softmax(kv_heads, group * rows, head_size)
     first_B, end_B = _page_ranges(sequence_T, position_T, page_table_BM.shape[0], page_size, window)
     if page_table_BM.shape[0] == 1:
         state = step.visit(state, page_table_BM[0], first_B[0], end_B[0], 0)
@@ -67,10 +63,7 @@ def attend_pages(
 
         state = lax.fori_loop(0, page_table_BM.shape[0], visit_own, state)
 
-    _, sums_KRH1 = state
-    # A row that sees a key has a sum of at least exp(0) = 1, so only padding is changed, from 0 to 1.
-    out_KRH = sums_KRH1[..., :head_size] / jnp.maximum(sums_KRH1[..., head_size:], 1)
-    out = out_KRH.reshape(kv_heads, group, rows, head_size).transpose(2, 0, 1, 3)
+    out = finished(state).reshape(kv_heads, group, rows, head_size).transpose(2, 0, 1, 3)
     return out.reshape(rows, query_heads * head_size)
 
 
@@ -121,6 +114,28 @@ def visible(key_C: jax.Array, newest_R: jax.Array, window: int) -> jax.Array:
     return seen_RC & (newest_R[:, None] - key_C[None, :] < window) if window else seen_RC
 
 
+def grouped_queries(q_TNH: jax.Array, kv_heads: int, scale: float) -> jax.Array:
+    """Scaled queries by KV head, [K, R, H] with R = G·T: the rows of the group's first head come first."""
+    rows, query_heads, head_size = q_TNH.shape
+    q = (q_TNH * scale).reshape(rows, kv_heads, query_heads // kv_heads, head_size)
+    return q.transpose(1, 2, 0, 3).reshape(kv_heads, -1, head_size)
+
+
+def start_softmax(heads: int, rows: int, head_size: int) -> tuple[jax.Array, jax.Array]:
+    """The state of the online softmax before the first key (`softmax_block`)."""
+    return (
+        jnp.full((heads, rows), -jnp.inf, jnp.float32),
+        jnp.zeros((heads, rows, head_size + 1), jnp.float32),
+    )
+
+
+def finished(state: tuple[jax.Array, jax.Array]) -> jax.Array:
+    """The attended rows [K, R, H] of a state; zeros where a row has seen no key."""
+    _, sums_KRH1 = state
+    # A row that sees a key has a sum of at least exp(0) = 1, so only padding is changed, from 0 to 1.
+    return sums_KRH1[..., :-1] / jnp.maximum(sums_KRH1[..., -1:], 1)
+
+
 def softmax_block(state, q_KRH, k_KCH, v_KHC, visible_RC):
     """Adds one block of keys to the online softmax.
 
@@ -130,14 +145,14 @@ def softmax_block(state, q_KRH, k_KCH, v_KHC, visible_RC):
         q_KRH: scaled queries [K, R, H], R = G·T.
         k_KCH: keys [K, C, H].
         v_KHC: values [K, H, C].
-        visible_RC: bool [R, C], the keys that each row sees.
+        visible_RC: bool [R, C], the keys that each row sees; or [K, 1, C], where heads see different ones.
 
     Returns:
         The new state. Rows that see no key of the block keep theirs bitwise.
     """
     m_KR, sums_KRH1 = state
     s_KRC = _batched_dot(q_KRH, k_KCH)
-    s_KRC = jnp.where(visible_RC[None], s_KRC, -jnp.inf)
+    s_KRC = jnp.where(visible_RC if visible_RC.ndim == 3 else visible_RC[None], s_KRC, -jnp.inf)
     new_m_KR = jnp.maximum(m_KR, jnp.max(s_KRC, axis=-1))
     shift_KR = jnp.where(jnp.isneginf(new_m_KR), 0, new_m_KR)
     p_KRC = jnp.exp(s_KRC - shift_KR[..., None])
