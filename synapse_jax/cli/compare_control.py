@@ -29,8 +29,9 @@ def compare_control(
     Raises:
         InputError: the other engine evaluated other tokens than were meant.
     """
-    protocol, rows = side.protocol, min(MAX_STEP_ROWS, side.protocol.n_ctx - 1)
-    entries = scoring_entries(protocol.n_ctx - 1, rows)
+    protocol = side.protocol
+    rows = 1 if side.profile.policy.is_approximate else min(MAX_STEP_ROWS, protocol.n_ctx - 1)
+    entries = scoring_entries(protocol.n_ctx - 1, rows, protocol.start - 1)
     side.session = open_session(side.flags, side.model, side.profile, entries, protocol.n_ctx - 1)
     progress = Progress(values.progress, "compare", "chunks")
     parts: list[Divergence] = []

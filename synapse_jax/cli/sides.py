@@ -34,11 +34,6 @@ class Side:
         self.name = given or "as it is"
         self.flags = _side_flags(values, given)
         self.profile = shared.profile_from(self.flags)
-        if self.profile.policy.is_approximate:
-            raise InputError(
-                f"compare evaluates its texts as prompts, and prompts attend densely under --attention "
-                f"{self.profile.attention}; compare the traces of two runs of score with --scoring-rows 1"
-            )
         self.model = stack.enter_context(open_model(self.flags))
         resolve(self.profile, self.model.spec)
         self.tokens, self.protocol, self.chunks = read_scored(self.flags, self.model)
@@ -48,7 +43,8 @@ class Side:
         """Opens the session; done when both sides are known to fit."""
         before = steps(self.protocol.start - 1, MAX_STEP_ROWS)
         entries = {("step", bucket(count, MAX_STEP_ROWS)) for _, count in before}
-        ready = sorted(entries | {("logits", row_bucket(self.rows))})
+        rows = 1 if self.profile.policy.is_approximate else row_bucket(self.rows)
+        ready = sorted(entries | {("logits", rows)})
         self.session = open_session(self.flags, self.model, self.profile, ready, self.protocol.n_ctx - 1)
 
     @property

@@ -47,10 +47,10 @@ def paged_attention(ir: ModelIR) -> AttendFunction:
 def page_activation(ir: ModelIR, entry: Entry) -> SelectFunction:
     """Attention over the pages that a row selects, where its role is that of decoding.
 
-    The rows of `step` and `logits` are prompt tokens, so these entries attend densely. In those of one row a
+    Where a step has many rows of a sequence they are prompt tokens and attend densely. In entries of one row a
     sequence the role decides. Tracing one that decodes several sequences at once raises ValueError.
     """
-    is_one_row = entry.name in ("decode", "sample")
+    is_one_row = entry.rows == entry.sequences
     attend_pages = attention.IMPLEMENTATIONS[ir.profile.kernels]
     attend_selected = attention.SELECTING[ir.profile.kernels]
 

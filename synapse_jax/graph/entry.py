@@ -36,7 +36,8 @@ class Entry:
     """One way into a model's graph.
 
     `step` evaluates rows and returns, where asked, NLL and greedy token of a range of them and the logits of
-    a few: it serves prompts and scoring alike. `logits` returns the logits of all its rows. `decode`
+    a few: it serves prompts and scoring alike. `logits` returns the logits of all its rows; it may have one
+    row, which then has the role of a token that is generated. `decode`
     evaluates up to A tokens a sequence, one after the other, feeding each greedy token back in; `sample`
     does the same with tokens that are drawn. `choose` draws from logits that a step has returned.
     """
@@ -57,7 +58,7 @@ class Entry:
             raise ValueError(
                 f"{self.name} takes one row a sequence, not {self.rows} rows of {self.sequences}"
             )
-        if not one_row and self.rows not in ROW_LADDER:
+        if not one_row and self.rows not in (*ROW_LADDER, *((1,) if self.name == "logits" else ())):
             raise ValueError(f"{self.rows} rows are not on the row ladder {ROW_LADDER}")
 
     def summary(self) -> dict[str, Any]:

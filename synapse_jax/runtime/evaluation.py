@@ -132,14 +132,30 @@ def read_logit_blocks(
         RunError: logits that are not finite.
     """
     evaluate_tokens(runner, ids[:start], 0, NOTHING, lambda done: None, wants_logits=False)
+    read = _logits_as_decoded if runner.profile.policy.is_approximate else _logits_step
     for first in range(start, len(ids), rows):
-        count = min(rows, len(ids) - first)
-        entry = runner.entry("logits", rows)
-        logits_TV = runner.call(entry, runner.rows(entry, ids[first : first + count], first))
-        runner.advance(first, count)
-        logits_RV = np.asarray(logits_TV)[:count]
+        logits_RV = read(runner, ids[first : first + rows], first, rows)
         runner.check_finite(logits_RV.max(-1), first + 1)
         yield first + 1, logits_RV
+
+
+def _logits_step(runner: Runner, tokens: np.ndarray, first: int, rows: int) -> np.ndarray:
+    """Logits after each of the tokens, at most `rows`, as one step of a prompt."""
+    entry = runner.entry("logits", rows)
+    logits_TV = runner.call(entry, runner.rows(entry, tokens, first))
+    runner.advance(first, len(tokens))
+    return np.asarray(logits_TV)[: len(tokens)]
+
+
+def _logits_as_decoded(runner: Runner, tokens: np.ndarray, first: int, rows: int) -> np.ndarray:
+    """As `_logits_step`, a row at a time in the decode role."""
+    entry = runner.entry("logits", 1)
+    logits_RV = np.zeros((len(tokens), runner.spec.vocab_size), np.float32)
+    for row in range(len(tokens)):
+        batch = runner.rows(entry, tokens[row : row + 1], first + row, DECODE_ROLE)
+        logits_RV[row] = np.asarray(runner.call(entry, batch))[0]
+        runner.advance(first + row, 1)
+    return logits_RV
 
 
 def _score_step(runner: Runner, ids: np.ndarray, first: int, count: int, skip: int, rows: int):

@@ -86,9 +86,9 @@ class Runner:
         self.cache.open(self.cache.main, start, count or len(tokens))
         return packing.Segment(tokens, start, self.cache.main.tables, role)
 
-    def rows(self, entry: Entry, tokens: np.ndarray, start: int) -> Rows:
+    def rows(self, entry: Entry, tokens: np.ndarray, start: int, role: int = PROMPT_ROLE) -> Rows:
         """The rows of a step over such tokens."""
-        return packing.pack_rows(entry, self.ir, [self.segment(tokens, start)])
+        return packing.pack_rows(entry, self.ir, [self.segment(tokens, start, role=role)])
 
     def advance(self, first: int, count: int, reused: Reused = NOTHING) -> None:
         """Says that a step over such positions has finished.

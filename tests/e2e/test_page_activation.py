@@ -74,6 +74,21 @@ def test_a_run_is_resumed_and_verified(synapse, given, tmp_path):
     assert "is of another run: profile.attention, profile.ir differ" in synapse(*other).refusal
 
 
+def test_policies_are_compared_in_the_decode_role(synapse, given):
+    """Figures of two scoring runs; what reads everything is no distance from dense."""
+    pages = synapse(*score(given)).record["result"]
+    given = [*given, "--context", N_CTX, "--score-last", LAST]
+    dense = synapse("score", *given, "--json").record["result"]
+    result = synapse("compare", "", f"attention={POLICY}", *given, "--json").record["result"]
+    assert result["perplexity_a"] == pytest.approx(dense["perplexity"], rel=1e-5)
+    assert result["perplexity_b"] == pytest.approx(pages["perplexity"], rel=1e-5)
+    assert abs(result["perplexity_ratio"] - 1) > 1e-4 and result["kl"]["mean"] > 1e-5
+    covering = synapse("compare", "", "attention=pages:budget=512,window=1", *given, "--json").record
+    assert abs(covering["result"]["kl"]["max"]) < 1e-6
+    itself = [f"attention={POLICY}"] * 2
+    assert synapse("compare", *itself, *given, "--json").record["result"]["kl"]["max"] == 0
+
+
 def test_generated_tokens_read_pages(synapse, given):
     def generate(attention):
         more = ["--max-new-tokens", 40, "--attention", attention, "--logprobs", "--json"]
@@ -91,8 +106,6 @@ def test_what_it_cannot_do_is_refused(synapse, given):
     rows = "needs --scoring-rows 1, not"
     assert f"{rows} 512" in synapse("score", *given, "--attention", POLICY).refusal
     assert f"{rows} 2" in synapse(*score(given, "--scoring-rows", 2)).refusal
-    compared = synapse("compare", "", f"attention={POLICY}", *given, "--context", 64)
-    assert "compare evaluates its texts as prompts, and prompts attend densely" in compared.refusal
     for attention, reason in {
         "pages:budget=32,window=16,page=128": "budget 32 is not a multiple of page 128",
         "pages:budget=128,window=16,page=128": "page 128 does not divide the storage page of 64",
