@@ -46,6 +46,7 @@ def test_profile_identity_names_the_part_that_changed(base_ir):
     for changed, part in [
         (ir_of(RuntimeProfile(precision="bf16")), ["precision"]),
         (ir_of(RuntimeProfile(page_size=64)), ["page_size"]),
+        (ir_of(RuntimeProfile(attention="pages:budget=32,window=16")), ["ir", "attention"]),
         (ir_of(RuntimeProfile(rope=dataclasses.replace(rope, base=5e5))), ["rope"]),
         (ir_of(RuntimeProfile(rope=dataclasses.replace(rope, original=100))), ["rope"]),
         (ir_of(layers=3), ["ir"]),

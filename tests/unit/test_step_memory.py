@@ -25,9 +25,9 @@ ENTRIES = [
 ]
 
 
-def graph(kv_dtype):
+def graph(kv_dtype, attention="dense"):
     spec = tiny_spec(Tiny(context=CAPACITY, layers=1))
-    return build(spec, resolve(RuntimeProfile(kv_dtype=kv_dtype), spec))
+    return build(spec, resolve(RuntimeProfile(kv_dtype=kv_dtype, attention=attention), spec))
 
 
 def pool_bytes(ir):
@@ -42,6 +42,17 @@ def test_no_entry_makes_a_second_cache(kv_dtype):
         memory = lower_on(ir, entry, jax.devices("cpu")[0]).lowered.compile().memory_analysis()
         assert memory.temp_size_in_bytes < min(pool_bytes(ir)) / 8, entry
         assert memory.alias_size_in_bytes >= sum(pool_bytes(ir)), entry  # the pages are updated in place
+
+
+@pytest.mark.parametrize("kv_dtype", ["f32", "bf16", "f16"])
+def test_bounds_of_keys_are_read_from_the_pages_that_hold_them(kv_dtype):
+    """A row that is written and then read, or read in another shape, would be a copy of the pool."""
+    ir = graph(kv_dtype, "pages:budget=1024,window=64,page=64")
+    pool, bounds = pool_bytes(ir)
+    for entry in (Entry("step", 512, CAPACITY), Entry("decode", 1, CAPACITY)):
+        memory = lower_on(ir, entry, jax.devices("cpu")[0]).lowered.compile().memory_analysis()
+        assert memory.temp_size_in_bytes < pool / 8, entry
+        assert memory.alias_size_in_bytes >= pool + bounds, entry
 
 
 @pytest.mark.parametrize("kv_dtype", ["f32", "bf16", "f16"])
