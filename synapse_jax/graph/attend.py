@@ -47,8 +47,8 @@ def paged_attention(ir: ModelIR) -> AttendFunction:
 def page_activation(ir: ModelIR, entry: Entry) -> SelectFunction:
     """Attention over the pages that a row selects, where its role is that of decoding.
 
-    Where a step has many rows of a sequence they are prompt tokens and attend densely. In entries of one row a
-    sequence the role decides. Tracing one that decodes several sequences at once raises ValueError.
+    Where a step has many rows of a sequence they are prompt tokens and attend densely. In entries of one row
+    a sequence the role decides. Tracing one that decodes several sequences at once raises ValueError.
     """
     is_one_row = entry.rows == entry.sequences
     attend_pages = attention.IMPLEMENTATIONS[ir.profile.kernels]

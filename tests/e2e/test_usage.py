@@ -110,6 +110,10 @@ def test_help_of_a_command_shows_its_own_flags_only(synapse, command, flag):
             "progress",
             "context",
         },
+        "compare": {
+            *("a", "b", "control", "worst", "plot", "text-file", "tokens"),
+            *("chunks", "score-last", "progress", "context"),
+        },
         "generate": {"prompt", "prompt-file", "tokens", "max-new-tokens", "progress", "context"},
         "tokenize": {"prompt", "text-file"},
         "inspect": set(),
