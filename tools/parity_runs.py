@@ -58,9 +58,9 @@ class ParityRun:
 
 SMOL, GEMMA = "smollm2-135m-instruct", "gemma-3-270m"
 RUNS = (
-    ParityRun(SMOL, 512, tolerance=2e-5, suite_chunks=6),
-    ParityRun(SMOL, 2048, tolerance=2e-5, suite_chunks=2),
-    ParityRun(SMOL, 129, tolerance=2e-5, suite_chunks=16),
+    ParityRun(SMOL, 512, tolerance=2e-5, suite_chunks=3),
+    ParityRun(SMOL, 2048, tolerance=2e-5, suite_chunks=1),
+    ParityRun(SMOL, 129, tolerance=2e-5, suite_chunks=8),
     ParityRun(SMOL, 512, 40, rope="yarn:4:8192", suite_chunks=2),
     ParityRun(SMOL, 512, 40, rope="linear:2", suite_chunks=2),
     ParityRun(GEMMA, 512, 24, suite_chunks=2),
