@@ -5,15 +5,16 @@
     python tools/page_study.py --output FOLDER --plot FILE.png
 
 Each run is one `synapse score` of the parity text's first chunk, its last 1,023 targets, kept as a record and
-a trace. The dense reference is page activation with a budget that covers the context: its bits are those of
-dense attention in the same entry (`tests/parity/test_page_activation.py`), and like all other runs it
-evaluates what comes before the scored rows in full-size steps.
+a compressed trace. The dense reference is page activation with a budget that covers the context: its bits are
+those of dense attention in the same entry (`tests/parity/test_page_activation.py`), and like all other runs
+it evaluates what comes before the scored rows in full-size steps.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import gzip
 import json
 import math
 import os
@@ -128,6 +129,9 @@ def measure(run: Run, folder: Path) -> None:
     }
     environment = {**os.environ, **cache, "PYTHONPATH": str(ROOT)}
     subprocess.run(command, check=True, cwd=folder, stdout=subprocess.DEVNULL, env=environment)
+    trace = folder / f"{run.name}.jsonl"
+    (folder / f"{trace.name}.gz").write_bytes(gzip.compress(trace.read_bytes(), mtime=0))
+    trace.unlink()
     result = json.loads(record.read_text(encoding="utf-8"))["result"]
     print(
         f"{run.name}: perplexity {result['perplexity']:.4f}, read share {100 * result['read_share']:.1f} %, "
@@ -150,8 +154,8 @@ def read(run: Run, folder: Path) -> Measured | None:
     record = folder / f"{run.name}.json"
     if not record.exists():
         return None
-    lines = (folder / f"{run.name}.jsonl").read_text(encoding="utf-8").splitlines()
-    tokens = [json.loads(line) for line in lines]
+    with gzip.open(folder / f"{run.name}.jsonl.gz", "rt", encoding="utf-8") as lines:
+        tokens = [json.loads(line) for line in lines]
     share = json.loads(record.read_text(encoding="utf-8"))["result"]["read_share"]
     return Measured(
         np.array([token["nll"] for token in tokens]), np.array([token["greedy"] for token in tokens]), share
