@@ -121,7 +121,7 @@ def measure(run: Run, folder: Path) -> None:
         if not (folder / file.name).exists():
             (folder / file.name).symlink_to(file)
     command = [sys.executable, "-m", "synapse_jax", "score", "--text-file", corpus_path().name, *run.flags]
-    command += ["--output", record.name, "--trace", f"{run.name}.jsonl", "--progress", "none"]
+    command += ["--output", f"{record.name}.part", "--trace", f"{run.name}.jsonl", "--progress", "none"]
     # Runs differ in their decode entry; the steps before it are the same graphs and need not compile again.
     cache = {
         "JAX_COMPILATION_CACHE_DIR": str(folder.resolve() / "compiled"),
@@ -132,6 +132,7 @@ def measure(run: Run, folder: Path) -> None:
     trace = folder / f"{run.name}.jsonl"
     (folder / f"{trace.name}.gz").write_bytes(gzip.compress(trace.read_bytes(), mtime=0))
     trace.unlink()
+    (folder / f"{record.name}.part").rename(record)
     result = json.loads(record.read_text(encoding="utf-8"))["result"]
     print(
         f"{run.name}: perplexity {result['perplexity']:.4f}, read share {100 * result['read_share']:.1f} %, "

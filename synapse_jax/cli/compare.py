@@ -17,6 +17,7 @@ from synapse_jax.errors import InputError, RunError
 from synapse_jax.evals import record as records
 from synapse_jax.evals.compare import Divergence, divergence, summarize, worst_positions
 from synapse_jax.evals.controls.open import FORMS, open_control
+from synapse_jax.io.quoting import quote
 
 OPERANDS = ("a", "b")
 """Flags that words without a dash fill in, in this order."""
@@ -77,17 +78,23 @@ def run(values: flags.FlagValues) -> int:
         else:
             from synapse_jax.graph.fingerprint import thread_count
 
+            if a.flags.rope_scaling is not None and not values.control.startswith("command:"):
+                raise InputError(
+                    f"--rope-scaling {a.flags.rope_scaling} would not reach {quote(values.control)}: give "
+                    "it a file that declares its scaling, or a command with flags of its own"
+                )
             control = open_control(values.control, a.protocol.n_ctx, thread_count(), a.model.tokenizer)
+            stack.callback(control.close)
             found, chunks, seconds = compare_control(values, a, control)
             other = {"given": values.control, "engine": control.name, "chunks": chunks}
             sessions = [a.session]
         record = _record(values, a, other, sessions, found, seconds)
         save(output, record)
-        if values.plot is not None:
-            from synapse_jax.evals.plots import plot_divergence
-
-            plot_divergence(values.plot, found, a.name, other["given"] or "as it is")
     show(values, record, _table(record))
+    if values.plot is not None:
+        from synapse_jax.evals.plots import plot_divergence
+
+        plot_divergence(values.plot, found, a.name, other["given"] or "as it is")
     return 0
 
 

@@ -12,6 +12,7 @@ from synapse_jax.cli.progress import Progress
 from synapse_jax.cli.sessions import open_session, timed
 from synapse_jax.cli.sides import Side
 from synapse_jax.dims import MAX_STEP_ROWS
+from synapse_jax.errors import InputError
 from synapse_jax.evals.compare import Divergence
 from synapse_jax.evals.controls.control import Control, Evaluated, check_identity
 from synapse_jax.runtime.plan import scoring_entries
@@ -27,7 +28,7 @@ def compare_control(
         with the engine's own account of its tokens, and seconds.
 
     Raises:
-        InputError: the other engine evaluated other tokens than were meant.
+        InputError: the other engine evaluated other tokens than were meant, or has another vocabulary.
     """
     protocol = side.protocol
     rows = 1 if side.profile.policy.is_approximate else min(MAX_STEP_ROWS, protocol.n_ctx - 1)
@@ -43,6 +44,11 @@ def compare_control(
         scored = control.score(np.array(side.tokens.ids, np.int32), protocol)
         for index, (ids, theirs) in enumerate(zip(side.chunks, scored, strict=True)):
             check_identity(ids, theirs.evaluated, control.name)
+            if theirs.vocab_size != side.model.spec.vocab_size:
+                raise InputError(
+                    f"{control.name} has a vocabulary of {theirs.vocab_size} tokens, ours has "
+                    f"{side.model.spec.vocab_size}"
+                )
             ours = side.session.score(ids, protocol.start, rows=rows)
             nll = ours.nll.astype(np.float64)
             parts.append(Divergence(nll, theirs.nll, None, ours.greedy == theirs.greedy))

@@ -65,6 +65,8 @@ def run(values: flags.FlagValues) -> int:
         raise InputError(f"--scoring-rows {values.scoring_rows} is not from 1 to {MAX_STEP_ROWS}")
     if values.resume and values.checkpoint is None:
         raise InputError("--resume goes with --checkpoint")
+    if verified is not None and values.checkpoint is not None:
+        raise InputError("--verify evaluates everything again: it does not go with --checkpoint")
     _check_files_differ(values)
     profile = shared.profile_from(values)
     if profile.policy.is_approximate and values.scoring_rows != 1:
@@ -194,6 +196,8 @@ class _Work:
             "protocol": dataclasses.asdict(self._protocol),
             "step_rows": self._rows,
             "trace": self._values.trace is not None,
+            # Weights and angles are made on the host by these.
+            "versions": records.versions_summary(),
         }
 
 

@@ -11,20 +11,24 @@ from absl import flags
 
 from synapse_jax.cli import flags as shared
 from synapse_jax.cli import score
-from synapse_jax.cli.inputs import open_model, read_scored
+from synapse_jax.cli.inputs import SOURCES, open_model, read_scored
+from synapse_jax.cli.progress import warn
 from synapse_jax.cli.recall import fill_in, read_score_record
 from synapse_jax.cli.sessions import open_session
 from synapse_jax.dims import MAX_STEP_ROWS, row_bucket
 from synapse_jax.errors import InputError
 from synapse_jax.evals import record as records
-from synapse_jax.io.quoting import quote
+from synapse_jax.io.quoting import quote, shown_path
 from synapse_jax.runtime.plan import bucket, steps
+from synapse_jax.spec.digest import sha256_tokens
 from synapse_jax.spec.runtime import resolve
 
 BLOCK_ROWS = 128
 """Most positions whose logits exist at a time on each side."""
 NOT_OF_SCORE = ("a", "b", "control", "worst", "plot")
 """Flags of `compare` that are none of `score`."""
+UNUSED = ("scoring_rows", "trace", "checkpoint", "resume", "verify", "output", "json", "progress", "debug")
+"""Flags of `score` that a comparison has no use for."""
 
 
 class Side:
@@ -38,6 +42,26 @@ class Side:
         resolve(self.profile, self.model.spec)
         self.tokens, self.protocol, self.chunks = read_scored(self.flags, self.model)
         self.session: Any = None
+        if os.path.isfile(given):
+            self._check_record(values, given)
+
+    def _check_record(self, values: flags.FlagValues, path: str) -> None:
+        """Refuses files that are no longer those of the record, unless a flag replaces them.
+
+        Raises:
+            InputError: names what the record says and what is there.
+        """
+        record = read_score_record(path)
+        pairs = []
+        if not values["model"].present:
+            pairs.append(("a model", record["model"].get("sha256"), self.model.sha256()))
+        if not any(values[name].present for name in SOURCES):
+            pairs.append(("tokens", record["tokens"].get("sha256"), sha256_tokens(self.tokens.ids)))
+        for what, then, now in pairs:
+            if then != now:
+                raise InputError(f"{shown_path(path)}: is of {what} of sha256 {then}, now it is {now}")
+        if self.flags.scoring_rows == 1 and not self.profile.policy.is_approximate:
+            warn(f"{shown_path(path)}: was scored a row at a time; it is compared in full-size steps")
 
     def open(self) -> None:
         """Opens the session; done when both sides are known to fit."""
@@ -79,13 +103,20 @@ def _side_flags(values: flags.FlagValues, given: str) -> flags.FlagValues:
 def _parse_changes(given: str) -> dict[str, str]:
     """Changed flags of 'name=value name=value'."""
     changes = {}
-    for word in shlex.split(given):
+    try:
+        words = shlex.split(given)
+    except ValueError:
+        words = [""]
+    for word in words:
         name, equals, value = word.removeprefix("--").partition("=")
+        name = name.replace("-", "_")
         if not equals or not name:
             raise InputError(
                 f"{quote(given)} is neither a record nor changed flags as in 'kv-dtype=bf16 precision=f32'"
             )
-        changes[name.replace("-", "_")] = value
+        if name in UNUSED:
+            raise InputError(f"{quote(given)}: compare has no use for --{name.replace('_', '-')}")
+        changes[name] = value
     return changes
 
 

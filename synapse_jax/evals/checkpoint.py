@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -15,6 +16,17 @@ from synapse_jax.evals.score import ChunkScore
 from synapse_jax.io.quoting import shown_path
 
 SCHEMA = "synapse.checkpoint/1"
+BEGINNING = b'{"schema": "synapse.checkpoint/'
+"""First bytes of every checkpoint."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TraceEnd:
+    """How far a trace goes that belongs to a checkpoint."""
+
+    bytes: int = 0
+    sha256: str = hashlib.sha256().hexdigest()
+    """Of so many bytes."""
 
 
 class Checkpoint:
@@ -36,8 +48,8 @@ class Checkpoint:
         self._shown, self._identity = shown_path(path), dict(identity)
         self.chunks: list[ChunkScore] = []
         """Chunks that are done, in order."""
-        self.trace_bytes = 0
-        """Bytes of the trace that belong to them."""
+        self.trace_end = TraceEnd()
+        """Where the trace of these ends."""
         self._graphs: dict[str, Any] | None = None
         self._file = self._open(Path(path), resume)
         try:
@@ -64,15 +76,15 @@ class Checkpoint:
         else:
             self._check("graphs", self._graphs, dict(graphs))
 
-    def add(self, chunk: ChunkScore, trace_bytes: int) -> None:
+    def add(self, chunk: ChunkScore, trace_end: TraceEnd) -> None:
         """Puts a chunk on the disk.
 
         Raises:
             RunError: it cannot be written.
         """
-        self._append({**dataclasses.asdict(chunk), "trace_bytes": trace_bytes})
+        self._append({**dataclasses.asdict(chunk), "trace": dataclasses.asdict(trace_end)})
         self.chunks.append(chunk)
-        self.trace_bytes = trace_bytes
+        self.trace_end = trace_end
 
     def _open(self, path: Path, resume: bool) -> BinaryIO:
         try:
@@ -91,6 +103,9 @@ class Checkpoint:
         """Reads what is there and cuts a last line off that was not written whole."""
         data = self._file.read()
         whole = data[: data.rfind(b"\n") + 1]
+        # Half a first line is cut off as well, but only if it is one of ours.
+        if not whole and data[: len(BEGINNING)] != BEGINNING[: len(data)]:
+            raise InputError(f"{self._shown}: line 1 is not of a checkpoint")
         lines = whole.splitlines()
         for number, line in enumerate(lines, 1):
             try:
@@ -113,14 +128,14 @@ class Checkpoint:
         self._graphs = value["graphs"]
 
     def _read_chunk(self, value: dict[str, Any]) -> None:
-        trace_bytes = value.pop("trace_bytes")
+        trace_end = TraceEnd(**value.pop("trace"))
         chunk = ChunkScore(**value)
         if chunk.index != len(self.chunks):
             raise InputError(
                 f"{self._shown}: chunk {chunk.index} is where chunk {len(self.chunks)} should be"
             )
         self.chunks.append(chunk)
-        self.trace_bytes = trace_bytes
+        self.trace_end = trace_end
 
     def _check(self, name: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
         different = sorted(_differences(theirs, json.loads(json.dumps(ours))))
@@ -154,6 +169,8 @@ def _lock(file: BinaryIO, shown: str) -> None:
 
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except OSError as error:
             file.close()
-            raise InputError(f"{shown}: another run is writing it") from None
+            is_held = isinstance(error, BlockingIOError)
+            reason = "another run is writing it" if is_held else f"cannot be locked: {error.strerror}"
+            raise InputError(f"{shown}: {reason}") from None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from synapse_jax.errors import InputError
+from synapse_jax.errors import InputError, RunError
 from synapse_jax.evals.compare import Divergence
 from synapse_jax.io.quoting import shown_path
 
@@ -21,6 +21,8 @@ def check_plot(path: str) -> None:
     """
     if Path(path).suffix not in FORMATS:
         raise InputError(f"{shown_path(path)}: a plot ends in {', '.join(FORMATS)}")
+    if Path(path).is_dir():
+        raise InputError(f"{shown_path(path)}: is a folder")
     if not Path(path).resolve().parent.is_dir():
         raise InputError(f"{shown_path(path)}: its folder does not exist")
     try:
@@ -46,5 +48,8 @@ def plot_divergence(path: str, found: Divergence, a: str, b: str) -> None:
         over.set_yscale("symlog", linthresh=1e-4)
         share.plot(np.sort(values)[::-1], np.arange(1, len(values) + 1) / len(values))
         share.set(xlabel=f"{name}, nats", ylabel="share of positions at least this far", yscale="log")
-    figure.suptitle(f"A: {a}\nB: {b}", fontsize=9)
-    figure.savefig(path, dpi=150)
+    figure.suptitle(f"A: {a}\nB: {b}", fontsize=9, parse_math=False)
+    try:
+        figure.savefig(path, dpi=150)
+    except OSError as error:
+        raise RunError(f"{shown_path(path)}: cannot be written: {error.strerror}") from error

@@ -90,7 +90,7 @@ def build_record(
         "fingerprints": None if session is None else _fingerprints(session),
         "tokens": None if ids is None else tokens_summary(ids, evaluated),
         "device": None if device is None else _device(device),
-        "versions": _versions(),
+        "versions": versions_summary(),
         "timings": None if timings is None else timings.summary(),
         "memory": _memory(session),
         "result": result,
@@ -162,7 +162,8 @@ def _device(device: jax.Device) -> dict[str, Any]:
     }
 
 
-def _versions() -> dict[str, str]:
+def versions_summary() -> dict[str, str]:
+    """Versions of Python and of the packages that figures may depend on."""
     packages = ("synapse-jax", "jax", "jaxlib", "numpy", "gguf", "tokenizers")
     return {"python": platform.python_version(), **{name: metadata.version(name) for name in packages}}
 

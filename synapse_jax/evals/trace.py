@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol, TextIO
 
 from synapse_jax.errors import InputError, RunError
-from synapse_jax.evals.checkpoint import Checkpoint
+from synapse_jax.evals.checkpoint import Checkpoint, TraceEnd
 from synapse_jax.evals.score import TracedToken
 from synapse_jax.io.atomic_file import atomic_text
 from synapse_jax.io.quoting import shown_path
@@ -24,8 +26,8 @@ class Trace(Protocol):
         """Adds a line."""
         ...
 
-    def flush(self) -> int:
-        """Puts everything on the disk; returns the length in bytes."""
+    def flush(self) -> TraceEnd:
+        """Puts everything on the disk; returns how far it goes."""
         ...
 
 
@@ -44,7 +46,7 @@ def open_trace(path: str | None, checkpoint: Checkpoint | None) -> Iterator[Trac
         with atomic_text(path) as file:
             yield PlainTrace(file)
     else:
-        with contextlib.closing(ResumableTrace(path, checkpoint.trace_bytes)) as trace:
+        with contextlib.closing(ResumableTrace(path, checkpoint.trace_end)) as trace:
             yield trace
             trace.finish()
 
@@ -55,9 +57,9 @@ class NoTrace:
     def write(self, token: TracedToken) -> None:
         """Does nothing."""
 
-    def flush(self) -> int:
+    def flush(self) -> TraceEnd:
         """No bytes."""
-        return 0
+        return TraceEnd()
 
 
 class PlainTrace:
@@ -70,9 +72,9 @@ class PlainTrace:
         """Adds a line."""
         self._file.write(_line(token))
 
-    def flush(self) -> int:
+    def flush(self) -> TraceEnd:
         """Nobody resumes it, so it need not be on the disk."""
-        return 0
+        return TraceEnd()
 
 
 class ResumableTrace:
@@ -80,56 +82,72 @@ class ResumableTrace:
 
     Args:
         path: the target.
-        length: bytes that are whole, by the checkpoint; what comes after them is cut off.
+        end: what is whole, by the checkpoint; what comes after it is cut off.
 
     Raises:
-        InputError: the file cannot be written, or is shorter than the checkpoint says.
+        InputError: the file cannot be written, or does not begin with what the checkpoint says.
     """
 
-    def __init__(self, path: str | os.PathLike[str], length: int):
-        self._target = Path(path)
+    def __init__(self, path: str | os.PathLike[str], end: TraceEnd):
+        self._target = Path(os.path.realpath(path))
         self._part = self._target.with_name(self._target.name + ".part")
         self._shown = shown_path(path)
         try:
+            if self._target.exists() and not self._target.is_file():
+                raise OSError(0, "is not a file")
             # A run that was killed after its trace had taken its name goes on as well.
-            if length and not self._part.exists() and self._target.exists():
-                self._target.rename(self._part)
-            self._file = open(self._part, "r+b" if length else "wb")
-            there = self._file.seek(0, os.SEEK_END)
+            if end.bytes and not self._part.exists() and self._target.exists():
+                shutil.copyfile(self._target, self._part)
+            self._file = open(self._part, "r+b" if end.bytes else "wb")
+            self._digest = hashlib.sha256(self._file.read(end.bytes) if end.bytes else b"")
+            there = self._file.tell()
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise InputError(f"{self._shown}: cannot be written: {reason}") from None
-        if there < length:
+        if TraceEnd(there, self._digest.hexdigest()) != end:
             self._file.close()
-            raise InputError(f"{shown_path(self._part)}: has {there} bytes, the checkpoint says {length}")
-        self._file.truncate(length)
-        self._file.seek(length)
+            found = f"has {there} bytes" if there < end.bytes else f"begins with {end.bytes} other bytes"
+            raise InputError(
+                f"{shown_path(self._part)}: {found}, the checkpoint says {end.bytes} of sha256 {end.sha256}"
+            )
+        self._file.truncate(end.bytes)
 
     def write(self, token: TracedToken) -> None:
         """Adds a line."""
-        self._file.write(_line(token).encode())
+        line = _line(token).encode()
+        with self._writing():
+            self._file.write(line)
+        self._digest.update(line)
 
-    def flush(self) -> int:
-        """Puts everything on the disk; returns the length in bytes.
+    def flush(self) -> TraceEnd:
+        """Puts everything on the disk; returns how far it goes.
 
         Raises:
             RunError: it cannot be written.
         """
-        try:
+        with self._writing():
             self._file.flush()
             os.fsync(self._file.fileno())
-        except OSError as error:
-            raise RunError(f"{self._shown}: cannot be written: {error.strerror}") from error
-        return self._file.tell()
+        return TraceEnd(self._file.tell(), self._digest.hexdigest())
 
     def finish(self) -> None:
         """Gives the file its name."""
         self.flush()
-        os.replace(self._part, self._target)
+        with self._writing():
+            os.replace(self._part, self._target)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise RunError(f"{self._shown}: cannot be written: {error.strerror}") from error
 
     def close(self) -> None:
         """Closes the file; what is in it stays."""
-        self._file.close()
+        # What could not be written was an error already.
+        with contextlib.suppress(OSError):
+            self._file.close()
 
 
 def _line(token: TracedToken) -> str:

@@ -37,6 +37,10 @@ def check_scoring(policy: AttentionPolicy, rows: int, reuse: bool) -> None:
     """
     if not 1 <= rows <= MAX_STEP_ROWS:
         raise InputError(f"scoring rows {rows} are not from 1 to {MAX_STEP_ROWS}")
+    if policy.is_approximate and reuse:
+        raise InputError(
+            f"attention {policy} scores without reuse: tokens before the scored rows are a prompt"
+        )
     if policy.is_approximate and rows != 1:
         raise InputError(
             f"attention {policy} is of tokens evaluated one by one: it needs scoring rows 1, not {rows}"

@@ -150,7 +150,7 @@ class Session:
         """Scores many endings of one prompt, which is evaluated once.
 
         Each ending is a sequence of its own that shares the prompt's pages. The bits are those of
-        `score([*prefix, *ending], len(prefix))`.
+        `score([*prefix, *ending], len(prefix))` under dense attention, whatever the policy.
 
         Args:
             prefix: token IDs, at least one.
@@ -182,7 +182,8 @@ class Session:
     def step(self, tokens: Sequence[int] | np.ndarray) -> np.ndarray:
         """Evaluates tokens after those that the cache holds; the logits after the last, float32 [V].
 
-        For decoding of one's own; `reset` begins anew. The cache grows as it must, by doubling.
+        For decoding of one's own; `reset` begins anew. The cache grows as it must, by doubling. The tokens
+        are of the prompt role: they attend densely under every policy.
 
         Raises:
             InputError: tokens that cannot be used, or more positions than the context has.

@@ -139,6 +139,8 @@ def replace(path: Path, old: str, new: str) -> None:
     [
         (lambda c, p: None, "--resume goes on with it"),
         (lambda c, p: c.write_text("hello\n"), "line 1 is not of a checkpoint"),
+        (lambda c, p: c.write_text('{"a": 1}'), "line 1 is not of a checkpoint"),
+        (lambda c, p: p.write_bytes(b"x" + p.read_bytes()[1:]), "other bytes, the checkpoint says"),
         (lambda c, p: c.write_text('{"schema": "synapse.record/1"}\n'), "not a synapse.checkpoint/1"),
         (lambda c, p: replace(c, '"index": 1,', '"index": 7,'), "chunk 7 is where chunk 1 should be"),
         (lambda c, p: replace(c, '"nll_sum"', '"nll"'), "line 2 is not of a checkpoint"),
@@ -150,16 +152,43 @@ def replace(path: Path, old: str, new: str) -> None:
 def test_files_that_do_not_fit_are_refused(synapse, given, tmp_path, break_files, message):
     checkpoint, _, part = files(tmp_path)
     interrupted(synapse, given, tmp_path, 3)
-    trace_bytes = json.loads(checkpoint.read_text().splitlines()[-1])["trace_bytes"]
-    part.write_bytes(part.read_bytes()[:trace_bytes])
+    length = json.loads(checkpoint.read_text().splitlines()[-1])["trace"]["bytes"]
+    part.write_bytes(part.read_bytes()[:length])
     break_files(checkpoint, part)
+    left = [path.read_bytes() for path in (checkpoint, part) if path.is_file()]
     refused = synapse(*given, *([] if message.startswith("--resume") else ["--resume"]))
     assert refused.code == 2 and message in refused.error
+    assert [path.read_bytes() for path in (checkpoint, part) if path.is_file()] == left
+
+
+def test_a_trace_must_be_a_file(synapse, given, tmp_path):
+    (tmp_path / "run.trace").mkdir()
+    assert "is not a file" in synapse(*given).refusal
+
+
+def test_a_finished_trace_outlives_a_refused_run(synapse, given, tmp_path):
+    checkpoint, trace, _ = files(tmp_path)
+    assert synapse(*given).code == 0
+    kept = trace.read_bytes()
+    replace(checkpoint, '"jaxlib": "', '"jaxlib": "0')
+    assert "jaxlib differ" in synapse(*given, "--resume").error
+    assert trace.read_bytes() == kept
+
+
+def test_checkpoints_of_other_versions_are_refused(synapse, given, tmp_path):
+    """numpy and gguf make weights and angles on the host, where no graph shows it."""
+    interrupted(synapse, given, tmp_path, 3)
+    replace(files(tmp_path)[0], '"numpy": "', '"numpy": "0.')
+    assert "versions.numpy differ" in synapse(*given, "--resume").error
 
 
 def test_flags_that_do_not_go_together_are_refused(synapse, given, tiny, tmp_path):
     plain = ["score", "--model", tiny, "--tokens", as_argument(IDS), "--context", N_CTX]
     assert "--resume goes with --checkpoint" in synapse(*plain, "--resume").refusal
+    record = tmp_path / "record.json"
+    assert synapse(*plain, "--chunks", 1, "--output", record).code == 0
+    refusal = synapse("score", "--verify", record, "--checkpoint", tmp_path / "c").refusal
+    assert "--verify evaluates everything again" in refusal
     same = tmp_path / "same"
     for flag in ("trace", "output"):
         refusal = synapse(*plain, "--checkpoint", same, f"--{flag}", same).refusal
@@ -182,7 +211,7 @@ def test_a_full_disk_is_an_error_and_the_run_goes_on_after_it(given, whole, syna
     )
     run = subprocess.run([sys.executable, "-c", limited, *map(str, given)], capture_output=True, text=True)
     assert run.returncode == 1 and run.stdout == "", run.stderr
-    assert run.stderr.splitlines()[-1].startswith("synapse: error: ") and "File too large" in run.stderr
+    assert run.stderr.splitlines()[-1].startswith("synapse: error: ") and "cannot be written" in run.stderr
     record = synapse(*given, "--resume").record
     assert record["timings"]["resumed_chunks"] > 0
     assert (record["result"], (tmp_path / "run.trace").read_text()) == whole

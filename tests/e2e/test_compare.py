@@ -99,6 +99,11 @@ def test_other_tokens_are_refused_with_both_counts(synapse, given, tiny, tmp_pat
         (["", "nonsense"], "is neither a record nor changed flags"),
         (["", "nonsense=1"], "there is no flag"),
         (["", "kv-dtype=f8"], "kv-dtype"),
+        (["", "scoring-rows=1"], "compare has no use for --scoring-rows"),
+        (["", "checkpoint=x"], "compare has no use for --checkpoint"),
+        (["", "it's.json"], "is neither a record nor changed flags"),
+        (["rope-scaling=linear:2", "--control", "llama.cpp:x"], "linear:2 would not reach"),
+        (["", "--control", "command:it's"], "is no command line"),
         (["", "context=10"], "the two sides score"),
         (["", "", "--plot", "x.gif"], "a plot ends in .png"),
         (["", "", "--plot", "/no/such/folder/x.png"], "folder does not exist"),
@@ -107,6 +112,21 @@ def test_other_tokens_are_refused_with_both_counts(synapse, given, tiny, tmp_pat
 )
 def test_bad_usage_is_one_line(synapse, given, words, message):
     assert message in synapse("compare", *words, *given).refusal
+
+
+def test_a_record_whose_files_have_changed_is_refused(synapse, given, tmp_path):
+    path, record = tmp_path / "own.gguf", tmp_path / "record.json"
+    tokens = tmp_path / "tokens"
+    write_tiny(path, context=64)
+    tokens.write_text(as_argument(IDS))
+    own = ["--model", path, "--tokens-file", tokens, "--context", 20, "--page-size", 16]
+    assert synapse("score", *own, "--output", record).code == 0
+    assert synapse("compare", record, record).code == 0
+    tokens.write_text(as_argument([*IDS[:-1], 1 if IDS[-1] != 1 else 2]))
+    assert "is of tokens of sha256" in synapse("compare", record, record).refusal
+    tokens.write_text(as_argument(IDS))
+    write_tiny(path, context=64, seed=1)
+    assert "is of a model of sha256" in synapse("compare", record, record).refusal
 
 
 def test_table_and_plot(synapse, given, tmp_path):

@@ -48,14 +48,25 @@ def test_a_dropped_last_token_is_refused_with_both_counts():
         check_identity(prompt, Evaluated.of([12, 44, 3, 199]), "engine")
 
 
-def test_compare_refuses_a_control_that_evaluated_other_tokens(tiny, monkeypatch, capfd):
+@pytest.mark.parametrize(
+    ("dropped", "reason"),
+    [
+        (1, "dropper 1.0 evaluated 29 tokens, 30 were meant"),
+        (0, "dropper 1.0 has a vocabulary of 289 tokens, ours has 288"),
+    ],
+)
+def test_compare_refuses_a_control_of_other_tokens(tiny, monkeypatch, capfd, dropped, reason):
     class Dropping:
         name = "dropper 1.0"
 
         def score(self, ids, protocol):
             for chunk in protocol.cut(ids):
                 n = len(chunk) - protocol.start
-                yield ControlScores(np.ones(n), np.zeros(n, np.int32), Evaluated.of(chunk[:-1]))
+                evaluated = Evaluated.of(chunk[: len(chunk) - dropped])
+                yield ControlScores(np.ones(n), np.zeros(n, np.int32), evaluated, 289)
+
+        def close(self):
+            pass
 
     monkeypatch.setattr("synapse_jax.cli.compare.open_control", lambda *_: Dropping())
     ids = " ".join(map(str, IDS))
@@ -63,7 +74,7 @@ def test_compare_refuses_a_control_that_evaluated_other_tokens(tiny, monkeypatch
         ["compare", "", "--control", "x:y", "--model", str(tiny[0]), "--tokens", ids, "--context", "30"]
     )
     err = capfd.readouterr().err
-    assert code == 2 and "dropper 1.0 evaluated 29 tokens, 30 were meant" in err.splitlines()[-1]
+    assert code == 2 and reason in err.splitlines()[-1]
 
 
 @pytest.mark.parametrize("given", ["llama.cpp", "llama.cpp:", "vllm:x", ""])

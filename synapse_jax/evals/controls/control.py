@@ -36,6 +36,8 @@ class ControlScores:
     """int32 [n], the most likely token there."""
     evaluated: Evaluated
     """The chunk's tokens."""
+    vocab_size: int
+    """V of its distributions."""
     running_perplexity: float | None = None
     """What the engine itself prints of all chunks up to this one; None if it prints nothing."""
 
@@ -62,6 +64,10 @@ class Control(Protocol):
 
     def score(self, ids: np.ndarray, protocol: ScoringProtocol) -> Iterator[ControlScores]:
         """Scores int32 [n] chunk by chunk, as `protocol` cuts it; memory does not grow with n · V."""
+        ...
+
+    def close(self) -> None:
+        """Frees what the engine holds."""
         ...
 
     def generate(self, ids: np.ndarray, count: int) -> ControlText:

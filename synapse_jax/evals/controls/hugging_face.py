@@ -38,6 +38,8 @@ class Transformers:
                 f"transformers needs torch and transformers ({error.name} is missing): "
                 "pip install 'synapse-jax[control]', and torch as a build for CPUs"
             ) from None
+        if not Path(path).is_dir():
+            raise InputError(f"{shown_path(path)}: is not a folder")
         self._torch, self._library = torch, transformers
         self._model, found = transformers.AutoModelForCausalLM.from_pretrained(
             path, dtype=torch.float32, attn_implementation="eager", output_loading_info=True
@@ -46,11 +48,15 @@ class Transformers:
         if any(found.values()):
             raise InputError(f"{shown_path(path)}: transformers does not read all of it: {found}")
         self._model.eval()
+        self._vocab_size = int(self._model.get_output_embeddings().weight.shape[0])
 
     @property
     def name(self) -> str:
         """Engine and version."""
         return f"transformers {self._library.__version__}, torch {self._torch.__version__}"
+
+    def close(self) -> None:
+        """Nothing outlives the object."""
 
     def score(self, ids: np.ndarray, protocol: Protocol) -> Iterator[ControlScores]:
         """See `Control`."""
@@ -67,7 +73,8 @@ class Transformers:
                 block_nll, block_greedy = nll_and_greedy(logits_TV[rows], ids[first + 1 + rows])
                 nll.append(block_nll)
                 greedy.append(block_greedy)
-        return ControlScores(np.concatenate(nll), np.concatenate(greedy), self._evaluated(cache, seen))
+        evaluated = self._evaluated(cache, seen)
+        return ControlScores(np.concatenate(nll), np.concatenate(greedy), evaluated, self._vocab_size)
 
     def generate(self, ids: np.ndarray, count: int) -> ControlText:
         """See `Control`."""

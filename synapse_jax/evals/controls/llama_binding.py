@@ -90,7 +90,8 @@ class LlamaBinding:
                 block_nll, block_greedy = nll_and_greedy(logits_RV, targets)
                 nll.append(block_nll)
                 greedy.append(block_greedy)
-        return ControlScores(np.concatenate(nll), np.concatenate(greedy), self._evaluated(seen))
+        evaluated = self._evaluated(seen)
+        return ControlScores(np.concatenate(nll), np.concatenate(greedy), evaluated, self._vocab_size)
 
     def generate(self, ids: np.ndarray, count: int) -> ControlText:
         """See `Control`."""

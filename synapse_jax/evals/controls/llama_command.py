@@ -45,7 +45,11 @@ class LlamaCommand:
     """
 
     def __init__(self, command: str, decode: Callable[[np.ndarray], bytes], bos_id: int | None):
-        self._words, self._decode, self._bos_id = shlex.split(command), decode, bos_id
+        try:
+            self._words = shlex.split(command)
+        except ValueError as error:
+            raise InputError(f"control {quote(command)} is no command line: {error}") from None
+        self._decode, self._bos_id = decode, bos_id
         if not self._words:
             raise InputError("the control's command line is empty")
         said = _output([self._words[0], "--version"])
@@ -91,6 +95,9 @@ class LlamaCommand:
                         )
                     # It can end before it has printed everything.
                     yield log.read(index, running.figures().get(index + 1))
+
+    def close(self) -> None:
+        """Programs end with their calls."""
 
     def generate(self, ids: np.ndarray, count: int) -> ControlText:
         """See `Control`; for llama-completion, which gives text and no tokens."""
@@ -185,7 +192,7 @@ class _SavedLogProbabilities:
         step, smallest = step_and_smallest[:, 0], step_and_smallest[:, 1]
         nll = -(step * rows[np.arange(len(targets)), 4 + targets] + smallest)
         greedy = np.array([row[4:].argmax() for row in rows], np.int32)
-        return ControlScores(nll, greedy, Evaluated.of(ids), running)
+        return ControlScores(nll, greedy, Evaluated.of(ids), int(self._header()[1]), running)
 
     def _header(self) -> np.ndarray:
         with self._path.open("rb") as file:
