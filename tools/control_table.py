@@ -10,7 +10,6 @@ are kept in the first FOLDER, and a second call takes what is there. --table onl
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import os
 import subprocess
@@ -22,38 +21,17 @@ sys.path.insert(0, str(ROOT))
 
 from synapse_jax.io.catalog import resolve_model  # noqa: E402
 from tools.corpus import corpus_path  # noqa: E402
-from tools.parity_runs import GEMMA, SMOL  # noqa: E402
-
-
-@dataclasses.dataclass(frozen=True)
-class ControlRun:
-    """The first chunks of the parity text at one context."""
-
-    model: str
-    n_ctx: int
-    chunks: int
-
-    @property
-    def name(self) -> str:
-        """Name of the run and of its record."""
-        return f"{self.model}-{self.n_ctx}"
-
-    @property
-    def tolerance(self) -> float:
-        """Largest relative difference of a running figure. Above 8,192 positions llama.cpp's float32 angles
-        drift."""
-        return 2e-4 if self.n_ctx > 8192 else 5e-5
-
+from tools.parity_runs import GEMMA, SMOL, ParityRun, worst_difference  # noqa: E402
 
 RUNS = (
-    ControlRun(SMOL, 512, 40),
-    ControlRun(SMOL, 2048, 10),
-    ControlRun(SMOL, 4096, 5),
-    ControlRun(SMOL, 8192, 4),
-    ControlRun(GEMMA, 512, 24),
-    ControlRun(GEMMA, 4096, 4),
-    ControlRun(GEMMA, 16384, 1),
-    ControlRun(GEMMA, 32768, 1),
+    ParityRun(SMOL, 512, 40),
+    ParityRun(SMOL, 2048, 10),
+    ParityRun(SMOL, 4096, 5),
+    ParityRun(SMOL, 8192, 4),
+    ParityRun(GEMMA, 512, 24),
+    ParityRun(GEMMA, 4096, 4),
+    ParityRun(GEMMA, 16384, 1, tolerance=2e-4),
+    ParityRun(GEMMA, 32768, 1, tolerance=2e-4),
 )
 
 
@@ -78,7 +56,7 @@ def main() -> None:
             print(row(run, json.loads(target.read_text(encoding="utf-8"))), flush=True)
 
 
-def compare(run: ControlRun, target: Path, weights: Path) -> None:
+def compare(run: ParityRun, target: Path, weights: Path) -> None:
     """Runs one comparison. Files are links in the record's folder, so that it names no place of a machine."""
     target.parent.mkdir(parents=True, exist_ok=True)
     folder = target.parent.resolve()
@@ -96,13 +74,12 @@ def compare(run: ControlRun, target: Path, weights: Path) -> None:
     subprocess.run(command, check=True, cwd=folder, env=environment, stdout=subprocess.DEVNULL)
 
 
-def row(run: ControlRun, record: dict) -> str:
+def row(run: ParityRun, record: dict) -> str:
     """A line of the table."""
     result = record["result"]
-    worst = max(
-        abs(chunk["running_perplexity_a"] / chunk["running_perplexity_b"] - 1)
-        for chunk in result["b"]["chunks"]
-    )
+    chunks = result["b"]["chunks"]
+    ours, theirs = ([chunk[f"running_perplexity_{side}"] for chunk in chunks] for side in "ab")
+    worst = worst_difference(ours, theirs)
     figures = f"{100 * worst:.5f} %" + ("" if worst <= run.tolerance else " (off)")
     cells = (
         run.model,

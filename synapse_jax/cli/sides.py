@@ -36,22 +36,22 @@ class Side:
 
     def __init__(self, values: flags.FlagValues, given: str, stack: contextlib.ExitStack):
         self.name = given or "as it is"
-        self.flags = _side_flags(values, given)
+        record = read_score_record(given) if os.path.isfile(given) else None
+        self.flags = _side_flags(values, given, record)
         self.profile = shared.profile_from(self.flags)
         self.model = stack.enter_context(open_model(self.flags))
         resolve(self.profile, self.model.spec)
         self.tokens, self.protocol, self.chunks = read_scored(self.flags, self.model)
         self.session: Any = None
-        if os.path.isfile(given):
-            self._check_record(values, given)
+        if record is not None:
+            self._check_record(values, record, given)
 
-    def _check_record(self, values: flags.FlagValues, path: str) -> None:
+    def _check_record(self, values: flags.FlagValues, record: dict[str, Any], path: str) -> None:
         """Refuses files that are no longer those of the record, unless a flag replaces them.
 
         Raises:
             InputError: names what the record says and what is there.
         """
-        record = read_score_record(path)
         pairs = []
         if not values["model"].present:
             pairs.append(("a model", record["model"].get("sha256"), self.model.sha256()))
@@ -87,16 +87,16 @@ class Side:
         }
 
 
-def _side_flags(values: flags.FlagValues, given: str) -> flags.FlagValues:
+def _side_flags(values: flags.FlagValues, given: str, record: dict[str, Any] | None) -> flags.FlagValues:
     """Flags of `score`: those of a record, or those given with some changed."""
     own = shared.CommandFlags("score", "", score.define)
     arguments = {**shared.given_arguments(values), "progress": values.progress}
     for name in NOT_OF_SCORE:
         arguments.pop(name, None)
-    changed = {} if os.path.isfile(given) else _parse_changes(given)
+    changed = {} if record is not None else _parse_changes(given)
     own.parse([f"--{name}={value}" for name, value in {**arguments, **changed}.items()])
-    if os.path.isfile(given):
-        fill_in(own.values, read_score_record(given)["arguments"], given)
+    if record is not None:
+        fill_in(own.values, record["arguments"], given)
     return own.values
 
 

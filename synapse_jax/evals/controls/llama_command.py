@@ -176,17 +176,11 @@ class _SavedLogProbabilities:
             return False
 
     def read(self, index: int, running: float | None) -> ControlScores:
-        """One chunk's scores.
-
-        Raises:
-            RunError: the file is not that of the run, or has no such chunk.
-        """
+        """One chunk's scores, once the file `has` it."""
         ids = self._tokens()[index].copy()
         if self._bos_id is not None:
             ids[0] = self._bos_id
         targets = ids[self._start :]
-        if not self.has(index):
-            raise RunError(f"the program saved {self._path.stat().st_size} bytes, none of chunk {index}")
         rows = np.memmap(self._path, np.uint16, "r", self._offset(index), (len(targets), self._width()))
         step_and_smallest = np.ascontiguousarray(rows[:, :4]).view(np.float32).astype(np.float64)
         step, smallest = step_and_smallest[:, 0], step_and_smallest[:, 1]

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from synapse_jax.kv.sizes import span_pages
+from synapse_jax.ops.attention.xla import batched_dot
 from synapse_jax.spec.attention import PageActivation
 
 
@@ -23,13 +24,7 @@ def bound_scores(q_KGH: jax.Array, bounds_U2KH: jax.Array) -> jax.Array:
     """
     q_KGI = jnp.concatenate([jnp.maximum(q_KGH, 0), jnp.minimum(q_KGH, 0)], axis=-1)
     bounds_KUI = jnp.concatenate([bounds_U2KH[:, 1], bounds_U2KH[:, 0]], axis=-1).transpose(1, 0, 2)
-    return lax.dot_general(
-        q_KGI,
-        bounds_KUI,
-        (((2,), (2,)), ((0,), (0,))),
-        precision=lax.Precision.HIGHEST,
-        preferred_element_type=jnp.float32,
-    )
+    return batched_dot(q_KGI, bounds_KUI)
 
 
 def random_scores(seed: int, layer: jax.Array, position: jax.Array, heads: int, pages: int) -> jax.Array:

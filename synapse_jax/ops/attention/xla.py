@@ -151,7 +151,7 @@ def softmax_block(state, q_KRH, k_KCH, v_KHC, visible_RC):
         The new state. Rows that see no key of the block keep theirs bitwise.
     """
     m_KR, sums_KRH1 = state
-    s_KRC = _batched_dot(q_KRH, k_KCH)
+    s_KRC = batched_dot(q_KRH, k_KCH)
     s_KRC = jnp.where(visible_RC if visible_RC.ndim == 3 else visible_RC[None], s_KRC, -jnp.inf)
     new_m_KR = jnp.maximum(m_KR, jnp.max(s_KRC, axis=-1))
     shift_KR = jnp.where(jnp.isneginf(new_m_KR), 0, new_m_KR)
@@ -159,10 +159,10 @@ def softmax_block(state, q_KRH, k_KCH, v_KHC, visible_RC):
     decay_KR = jnp.exp(m_KR - shift_KR)
     ones_K1C = jnp.ones((v_KHC.shape[0], 1, v_KHC.shape[2]), v_KHC.dtype)
     v1_KH1C = jnp.concatenate([v_KHC, ones_K1C], axis=1)
-    return new_m_KR, sums_KRH1 * decay_KR[..., None] + _batched_dot(p_KRC, v1_KH1C)
+    return new_m_KR, sums_KRH1 * decay_KR[..., None] + batched_dot(p_KRC, v1_KH1C)
 
 
-def _batched_dot(a_KRI: jax.Array, b_KOI: jax.Array) -> jax.Array:
+def batched_dot(a_KRI: jax.Array, b_KOI: jax.Array) -> jax.Array:
     """[K, R, in]·[K, out, in]ᵀ → float32 [K, R, out]; the last axes contract, as in `linear`."""
     return lax.dot_general(
         a_KRI,
