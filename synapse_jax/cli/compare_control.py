@@ -31,7 +31,7 @@ def compare_control(
         InputError: the other engine evaluated other tokens than were meant, or has another vocabulary.
     """
     protocol = side.protocol
-    rows = 1 if side.profile.policy.is_approximate else min(MAX_STEP_ROWS, protocol.n_ctx - 1)
+    rows = 1 if side.profile.policy.is_decode_only else min(MAX_STEP_ROWS, protocol.n_ctx - 1)
     entries = scoring_entries(protocol.n_ctx - 1, rows, protocol.start - 1)
     side.session = open_session(side.flags, side.model, side.profile, entries, protocol.n_ctx - 1)
     progress = Progress(values.progress, "compare", "chunks")

@@ -69,7 +69,7 @@ def run(values: flags.FlagValues) -> int:
         raise InputError("--verify evaluates everything again: it does not go with --checkpoint")
     _check_files_differ(values)
     profile = shared.profile_from(values)
-    if profile.policy.is_approximate and values.scoring_rows != 1:
+    if profile.policy.is_decode_only and values.scoring_rows != 1:
         raise InputError(
             f"--attention {profile.attention} is of tokens evaluated one by one: it needs --scoring-rows 1, "
             f"not {values.scoring_rows}"
@@ -138,7 +138,7 @@ class _Work:
     def run(self, checkpoint: Checkpoint | None, trace: Trace) -> dict[str, Any]:
         """Scores the tokens; returns the record."""
         values, protocol = self._values, self._protocol
-        prompt = protocol.start - 1 if self._profile.policy.is_approximate else 0
+        prompt = protocol.start - 1 if self._profile.policy.is_decode_only else 0
         entries = scoring_entries(protocol.n_ctx - 1, self._rows, prompt)
         session = open_session(values, self._model, self._profile, entries, protocol.n_ctx - 1)
         done = [] if checkpoint is None else list(checkpoint.chunks)

@@ -60,14 +60,14 @@ class Side:
         for what, then, now in pairs:
             if then != now:
                 raise InputError(f"{shown_path(path)}: is of {what} of sha256 {then}, now it is {now}")
-        if self.flags.scoring_rows == 1 and not self.profile.policy.is_approximate:
+        if self.flags.scoring_rows == 1 and not self.profile.policy.is_decode_only:
             warn(f"{shown_path(path)}: was scored a row at a time; it is compared in full-size steps")
 
     def open(self) -> None:
         """Opens the session; done when both sides are known to fit."""
         before = steps(self.protocol.start - 1, MAX_STEP_ROWS)
         entries = {("step", bucket(count, MAX_STEP_ROWS)) for _, count in before}
-        rows = 1 if self.profile.policy.is_approximate else row_bucket(self.rows)
+        rows = 1 if self.profile.policy.is_decode_only else row_bucket(self.rows)
         ready = sorted(entries | {("logits", rows)})
         self.session = open_session(self.flags, self.model, self.profile, ready, self.protocol.n_ctx - 1)
 

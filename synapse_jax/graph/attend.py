@@ -13,7 +13,8 @@ from synapse_jax.ir.nodes import ModelIR, Node
 from synapse_jax.kv.bounds import update_bounds
 from synapse_jax.kv.pages import write_rows
 from synapse_jax.ops import attention
-from synapse_jax.spec.attention import PageActivation, parse_attention
+from synapse_jax.spec.attention import parse_attention
+from synapse_jax.spec.page_activation import PageActivation
 
 AttendFunction = Callable[[Any, jax.Array, jax.Array, jax.Array, Rows, float, int], tuple[jax.Array, Any]]
 """(a layer's cache, q, k, v, rows, scale, window) → (attended rows [T, N·H], the layer's new cache)."""

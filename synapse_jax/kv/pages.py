@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from synapse_jax.kv.sizes import pool_pages
-from synapse_jax.spec.attention import PageActivation
 from synapse_jax.spec.model import ModelSpec
+from synapse_jax.spec.page_activation import PageActivation
 from synapse_jax.spec.runtime import RuntimeProfile
 
 DTYPES = {"f32": jnp.float32, "bf16": jnp.uint16, "f16": jnp.float16}

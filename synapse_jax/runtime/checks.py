@@ -9,7 +9,7 @@ import numpy as np
 from synapse_jax.dims import MAX_STEP_ROWS
 from synapse_jax.errors import InputError, RunError
 from synapse_jax.io.tokens_file import check_token_ids
-from synapse_jax.spec.attention import AttentionPolicy
+from synapse_jax.spec.policy import AttentionPolicy
 
 
 def checked_ids(ids: Sequence[int] | np.ndarray, vocab_size: int, context: int) -> np.ndarray:
@@ -37,11 +37,11 @@ def check_scoring(policy: AttentionPolicy, rows: int, reuse: bool) -> None:
     """
     if not 1 <= rows <= MAX_STEP_ROWS:
         raise InputError(f"scoring rows {rows} are not from 1 to {MAX_STEP_ROWS}")
-    if policy.is_approximate and reuse:
+    if policy.is_decode_only and reuse:
         raise InputError(
             f"attention {policy} scores without reuse: tokens before the scored rows are a prompt"
         )
-    if policy.is_approximate and rows != 1:
+    if policy.is_decode_only and rows != 1:
         raise InputError(
             f"attention {policy} is of tokens evaluated one by one: it needs scoring rows 1, not {rows}"
         )

@@ -81,7 +81,7 @@ def score_tokens(
         RunError: a NaN or infinite NLL.
     """
     evaluate, begin = (_score_one_by_one if rows == 1 else _score_step), reused.tokens
-    if runner.profile.policy.is_approximate:
+    if runner.profile.policy.is_decode_only:
         assert rows == 1
         evaluate, begin = _score_as_decoded, start - 1
         report = (lambda done: None) if progress is None else (lambda done: progress(done, len(ids) - 1))
@@ -132,7 +132,7 @@ def read_logit_blocks(
         RunError: logits that are not finite.
     """
     evaluate_tokens(runner, ids[:start], 0, NOTHING, lambda done: None, wants_logits=False)
-    read = _logits_as_decoded if runner.profile.policy.is_approximate else _logits_step
+    read = _logits_as_decoded if runner.profile.policy.is_decode_only else _logits_step
     for first in range(start, len(ids), rows):
         logits_RV = read(runner, ids[first : first + rows], first, rows)
         runner.check_finite(logits_RV.max(-1), first + 1)

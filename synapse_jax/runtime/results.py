@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from synapse_jax.spec.attention import AttentionPolicy
+from synapse_jax.spec.policy import AttentionPolicy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Scores:
 
 def positions_read(policy: AttentionPolicy, start: int, stop: int) -> np.ndarray | None:
     """`Scores.positions_read` of positions `start` … `stop` − 1: it depends on nothing but these."""
-    if not policy.is_approximate:
+    if not policy.is_decode_only:
         return None
     return np.array([policy.positions_read(row) for row in range(start - 1, stop - 1)], np.int64)
 

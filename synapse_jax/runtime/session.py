@@ -292,6 +292,6 @@ class Session:
             generation = continuation.run(max_new_tokens, lambda done: report(done, needed), on_tokens)
         if reuse:
             self._prefix.tokens.add(ids[reused.tokens :])
-            if not self.profile.policy.is_approximate:
+            if not self.profile.policy.is_decode_only:
                 self._prefix.tokens.add(np.array(generation.token_ids, np.int32), generated=True)
         return generation

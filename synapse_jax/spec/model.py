@@ -63,6 +63,9 @@ class ModelSpec:
     """Keys that a sliding-window layer sees, the row's own included; 0 where there is no such layer."""
     window_layers: tuple[bool, ...] = ()
     """Which layers see only the window, L values; empty where there is none."""
+    attention: str = "dense"
+    """Attention policy that the model was trained with (`spec.attention`); `dense` is the masks above and no
+    more."""
 
     def __post_init__(self):
         for field in (

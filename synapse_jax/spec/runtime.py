@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from synapse_jax.errors import InputError
-from synapse_jax.spec.attention import AttentionPolicy, parse_attention
+from synapse_jax.spec.attention import parse_attention
 from synapse_jax.spec.model import ModelSpec
+from synapse_jax.spec.policy import AttentionPolicy
 from synapse_jax.spec.rope import RopeProfile, rope_profile
 from synapse_jax.spec.rope_scaling import RopeScaling
 
@@ -35,7 +36,7 @@ class RuntimeProfile:
     """Type of cached keys and values: f32, bf16 or f16. Attention computes in float32 whatever it is."""
     attention: str = "dense"
     """Attention policy (`spec.attention`), in its canonical form whatever form is given; `dense` is the
-    file's own masks and no approximation."""
+    file's own: its masks, and the policy that the model was trained with where it declares one."""
     precision: str = "f32"
     """Type of weights and matmul inputs: f32 or bf16. Accumulation is float32 in both."""
     kernels: str = "xla"
@@ -71,8 +72,16 @@ def resolve(profile: RuntimeProfile, spec: ModelSpec) -> RuntimeProfile:
 
     Raises:
         InputError: the context is above the window of the RoPE profile, both numbers are named; the RoPE
-            profile contradicts the file's; or the attention policy does not fit the model or the page size.
+            profile contradicts the file's; or the attention policy does not fit the model or the page size,
+            or contradicts the one that the model was trained with.
     """
+    if spec.attention not in ("dense", profile.attention):
+        if profile.attention != "dense":
+            raise InputError(
+                f"attention {profile.attention} contradicts the file: the model was trained with "
+                f"{spec.attention}"
+            )
+        profile = dataclasses.replace(profile, attention=spec.attention)
     profile.policy.check(spec, profile.page_size)
     rope = profile.rope
     if not isinstance(rope, RopeProfile):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from synapse_jax.ops.attention.selected import attend_selected, selected_pages
-from synapse_jax.spec.attention import PageActivation
+from synapse_jax.spec.page_activation import PageActivation
 
 C, K, G, H = 64, 2, 3, 8
 PLACES = 6

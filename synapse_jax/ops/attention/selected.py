@@ -9,7 +9,7 @@ from jax import lax
 from synapse_jax.kv.pages import from_cells
 from synapse_jax.ops.attention.selection import bound_scores, random_scores, select_pages
 from synapse_jax.ops.attention.xla import finished, grouped_queries, softmax_block, start_softmax
-from synapse_jax.spec.attention import PageActivation
+from synapse_jax.spec.page_activation import PageActivation
 
 
 def attend_selected(

@@ -8,7 +8,7 @@ from jax import lax
 
 from synapse_jax.kv.sizes import span_pages
 from synapse_jax.ops.attention.xla import batched_dot
-from synapse_jax.spec.attention import PageActivation
+from synapse_jax.spec.page_activation import PageActivation
 
 
 def bound_scores(q_KGH: jax.Array, bounds_U2KH: jax.Array) -> jax.Array:
