@@ -6,7 +6,7 @@
     A tokens a decode call may evaluate     Q rows whose logits a step returns     Z RoPE tables
     Y kinds of layers by window: each has a page table of its own     X pages copied or touched at once
     R rotary pairs (cos_TR), else the rows of a block (logits_RV)     I, O inputs and outputs of a linear
-    E positions a selection page     J = C / E, selection pages in a page     U = M·J, those of a sequence
+    E positions a selection page or a pooled block     J = C / E, selection pages in a page     U = M·J
     W heads that select for themselves: K, or N where each query head does
 
 Local names carry their shape as a suffix: `q_TNH` is [T, N, H].

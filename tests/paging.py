@@ -6,8 +6,8 @@ import numpy as np
 
 from synapse_jax.ir.nodes import ModelIR
 from synapse_jax.kv.allocator import PageAllocator
+from synapse_jax.kv.kinds import cache_kinds
 from synapse_jax.kv.sequence import PagedSequence
-from synapse_jax.kv.sizes import pool_pages
 
 
 class ShuffledAllocator(PageAllocator):
@@ -28,5 +28,6 @@ class ShuffledAllocator(PageAllocator):
 def new_sequence(ir: ModelIR, capacity: int, allocator: type[PageAllocator] = PageAllocator) -> PagedSequence:
     """A sequence without positions, alone in pools of a capacity."""
     size = ir.profile.page_size
-    allocators = [allocator(pool_pages(window, capacity, size)) for window in ir.spec.windows]
-    return PagedSequence.empty(ir.spec.windows, allocators, size)
+    kinds = cache_kinds(ir.spec, ir.profile)
+    allocators = [allocator(kind.pages(capacity, size)) for kind in kinds]
+    return PagedSequence.empty(kinds, allocators, size)

@@ -22,7 +22,7 @@ def run(values: flags.FlagValues) -> int:
     with optional_file(values.output) as output, open_model(values) as model:
         from synapse_jax.evals.record import build_record
         from synapse_jax.graph.compile import GRAPHS, lower_on
-        from synapse_jax.graph.entry import READY, entry_for
+        from synapse_jax.graph.entry import READY, entry_for, fitting
         from synapse_jax.graph.fingerprint import executable_identity, profile_identity
         from synapse_jax.ir.build import build
         from synapse_jax.runtime.devices import find_device
@@ -31,7 +31,7 @@ def run(values: flags.FlagValues) -> int:
         device = find_device(profile.device)
         ir = build(model.spec, resolve(profile, model.spec))
         entries = []
-        for name, rows in READY:
+        for name, rows in fitting(ir.profile, READY):
             entry = entry_for(ir, name, rows)
             program = lower_on(ir, entry, device).program
             executable = executable_identity(program, device)

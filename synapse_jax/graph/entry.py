@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import ShapeDtypeStruct as Abstract
 
-from synapse_jax.dims import DECODE_TOKENS, ROW_LADDER, capacity_rung
+from synapse_jax.dims import DECODE_TOKENS, ROW_LADDER, capacity_rung, row_bucket
 from synapse_jax.ir.nodes import ModelIR
+from synapse_jax.kv.kinds import cache_kinds, step_rows
 from synapse_jax.kv.pages import abstract_pages
 from synapse_jax.ops.dtypes import weight_dtype
 from synapse_jax.ops.sampling import SamplerRows
+from synapse_jax.spec.compressed import Compressed
+from synapse_jax.spec.runtime import RuntimeProfile
 
 Array = Any
 """An array of the device or the host, or an abstract shape: the fields below are all three in turn."""
@@ -23,7 +27,7 @@ STOP_TOKENS = 32
 """Stop tokens that a decode call watches for; unused places hold −1."""
 
 READY = (("step", ROW_LADDER[0]), ("step", ROW_LADDER[-1]), ("decode", 1))
-"""(entry, rows) that a session compiles at load, at the first capacity."""
+"""(entry, rows) that a session compiles at load, at the first capacity (`fitting`)."""
 
 ENTRY_NAMES = ("step", "logits", "decode", "sample", "choose")
 
@@ -85,6 +89,12 @@ def entry_for(ir: ModelIR, name: str, rows: int, capacity: int | None = None) ->
     return Entry(name, rows, rung)
 
 
+def fitting(profile: RuntimeProfile, ready: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+    """(entry, rows) pairs with no more rows than a step may have under a profile, each once."""
+    most = row_bucket(step_rows(profile))
+    return list(dict.fromkeys((name, min(rows, most)) for name, rows in ready))
+
+
 class Rows(NamedTuple):
     """The rows of a step, packed over its sequences, padding at the end. The whole batch of `logits`."""
 
@@ -108,6 +118,9 @@ class Rows(NamedTuple):
     page_table_YBM: Array
     """int32 [Y, B, M], by kind of layer, pages of each sequence in order; unused places hold 0 and are not
     read, unused sequences repeat the first."""
+    to_midpoint: tuple[Array, Array] | None = None
+    """float32 [b, R] twice, cosines and sines that turn the keys of a block to its midpoint; None where no
+    layer compresses."""
 
 
 class StepBatch(NamedTuple):
@@ -153,6 +166,8 @@ class DecodeBatch(NamedTuple):
     """int32 [A, B]."""
     page_table_YBM: Array
     """int32 [Y, B, M]."""
+    to_midpoint: tuple[Array, Array] | None = None
+    """float32 [b, R] twice, as in `Rows`."""
 
 
 class SampleBatch(NamedTuple):
@@ -192,7 +207,8 @@ def abstract_params(ir: ModelIR) -> dict[str, Abstract]:
 def abstract_batch(ir: ModelIR, entry: Entry) -> Batch:
     """Shapes and types of the batch argument of an entry."""
     tables, pairs = len(ir.rope_tables), ir.spec.rotary_size // 2
-    sequences, kinds = entry.sequences, len(ir.spec.windows)
+    sequences, kinds = entry.sequences, len(cache_kinds(ir.spec, ir.profile))
+    to_midpoint = _to_midpoint(ir)
     table = _i32(kinds, sequences, entry.capacity // ir.profile.page_size)
     vocabulary = (sequences, ir.spec.vocab_size)
     seen = Abstract(vocabulary, jnp.bool_)
@@ -214,6 +230,7 @@ def abstract_batch(ir: ModelIR, entry: Entry) -> Batch:
             page_AYB=_i32(DECODE_TOKENS, kinds, sequences),
             cell_AB=turn,
             page_table_YBM=table,
+            to_midpoint=to_midpoint,
         )
         return decode if entry.name == "decode" else SampleBatch(decode, seen, _sampler(sequences))
     row, angle = _i32(entry.rows), Abstract((tables, entry.rows, pairs), jnp.float32)
@@ -227,6 +244,7 @@ def abstract_batch(ir: ModelIR, entry: Entry) -> Batch:
         page_YT=_i32(kinds, entry.rows),
         cell_T=row,
         page_table_YBM=table,
+        to_midpoint=to_midpoint,
     )
     if entry.name == "logits":
         return rows
@@ -245,6 +263,14 @@ def abstract_arguments(ir: ModelIR, entry: Entry) -> tuple:
     if entry.name == "choose":
         return {}, (), abstract_batch(ir, entry)
     return abstract_params(ir), abstract_pages(ir.spec, ir.profile, entry.capacity), abstract_batch(ir, entry)
+
+
+def _to_midpoint(ir: ModelIR) -> tuple[Abstract, Abstract] | None:
+    policy = ir.profile.policy
+    if not isinstance(policy, Compressed):
+        return None
+    angle = Abstract((policy.block, ir.spec.rotary_size // 2), jnp.float32)
+    return angle, angle
 
 
 def _sampler(sequences: int) -> SamplerRows:

@@ -11,16 +11,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from synapse_jax.dims import DECODE_TOKENS, HEAD_BLOCK_ROWS
-from synapse_jax.graph.attend import (
-    AttendFunction,
-    SelectFunction,
-    node_policy,
-    page_activation,
-    paged_attention,
-)
+from synapse_jax.graph.attend import AttendFunction, AttendNode, entry_attention, selects_pages
 from synapse_jax.graph.entry import ChooseBatch, DecodeBatch, Entry, Rows, SampleBatch, StepBatch
 from synapse_jax.ir.nodes import Block, ModelIR, Node, scoped_name
-from synapse_jax.kv.pages import selecting_layers
+from synapse_jax.kv.pages import layer_arrays
 from synapse_jax.ops import elementwise, linear
 from synapse_jax.ops.logprob import nll_and_greedy, nll_of
 from synapse_jax.ops.sampling import choose
@@ -34,8 +28,8 @@ def entry_function(ir: ModelIR, entry: Entry, attend: AttendFunction | None = No
     Args:
         ir: the model.
         entry: which way in; its shapes are those of `abstract_arguments(ir, entry)`.
-        attend: writes the keys and values of a layer that selects no pages and attends to them; paged
-            attention by default.
+        attend: writes the keys and values of a layer whose mask is all there is to it and attends to them;
+            paged attention by default.
 
     Returns:
         `function(params, pages, batch) → (out, pages)`. `out` is, by entry: step (nll [T], greedy [T],
@@ -51,14 +45,13 @@ def entry_function(ir: ModelIR, entry: Entry, attend: AttendFunction | None = No
     }[entry.name]
 
     def call(params: Params, pages, batch):
-        model = _Model(ir, params, attend or paged_attention(ir), page_activation(ir, entry))
-        return function(model, pages, batch)
+        return function(Model(ir, params, entry_attention(ir, entry, attend)), pages, batch)
 
     call.__name__ = entry.name
     return call
 
 
-def _step(model: _Model, pages, batch: StepBatch):
+def _step(model: Model, pages, batch: StepBatch):
     x_TD, pages = model.evaluate(pages, batch.rows)
     nll_T, greedy_T = _score_rows(model, x_TD, batch)
     x_QD = x_TD.at[batch.logit_row_Q].get(mode="promise_in_bounds")
@@ -70,7 +63,7 @@ def _step(model: _Model, pages, batch: StepBatch):
     return (nll_T, greedy_T, logits_QV), pages
 
 
-def _score_rows(model: _Model, x_TD: jax.Array, batch: StepBatch):
+def _score_rows(model: Model, x_TD: jax.Array, batch: StepBatch):
     """NLL and greedy token of the rows asked for, a block of logits at a time."""
     rows = x_TD.shape[0]
     size = min(rows, HEAD_BLOCK_ROWS)
@@ -89,12 +82,12 @@ def _score_rows(model: _Model, x_TD: jax.Array, batch: StepBatch):
     return lax.fori_loop(batch.first_row // size, (batch.stop_row + size - 1) // size, block, out)
 
 
-def _logits(model: _Model, pages, batch: Rows):
+def _logits(model: Model, pages, batch: Rows):
     x_TD, pages = model.evaluate(pages, batch)
     return model.head(x_TD), pages
 
 
-def _decode(model: _Model, pages, batch: DecodeBatch):
+def _decode(model: Model, pages, batch: DecodeBatch):
     def pick(logits_BV, turn, nothing):
         nll_B, greedy_B = nll_and_greedy(logits_BV, batch.target_AB[turn])
         return greedy_B, nll_B, nothing
@@ -102,7 +95,7 @@ def _decode(model: _Model, pages, batch: DecodeBatch):
     return _take_turns(model, pages, batch, pick, ())
 
 
-def _sample(model: _Model, pages, batch: SampleBatch):
+def _sample(model: Model, pages, batch: SampleBatch):
     def pick(logits_BV, turn, seen_BV):
         chosen_B = choose(logits_BV, seen_BV, batch.decode.position_AB[turn] + 1, batch.sampler)
         seen_BV = seen_BV.at[jnp.arange(chosen_B.shape[0]), chosen_B].set(True)
@@ -111,12 +104,12 @@ def _sample(model: _Model, pages, batch: SampleBatch):
     return _take_turns(model, pages, batch.decode, pick, batch.seen_BV)
 
 
-def _choose(model: _Model, pages, batch: ChooseBatch):
+def _choose(model: Model, pages, batch: ChooseBatch):
     chosen_B = choose(batch.logits_BV, batch.seen_BV, batch.position_B, batch.sampler)
     return (chosen_B, nll_of(batch.logits_BV, chosen_B)), pages
 
 
-def _take_turns(model: _Model, pages, batch: DecodeBatch, pick: Callable, carried):
+def _take_turns(model: Model, pages, batch: DecodeBatch, pick: Callable, carried):
     """Evaluates one token a sequence, turn after turn; `pick` chooses the next ones.
 
     `pick(logits [B, V], turn, carried)` returns (tokens [B], NLL [B], carried).
@@ -163,41 +156,40 @@ def _decode_rows(batch: DecodeBatch, turn: jax.Array, token_B: jax.Array) -> Row
         page_YT=batch.page_AYB[turn],
         cell_T=batch.cell_AB[turn],
         page_table_YBM=batch.page_table_YBM,
+        to_midpoint=batch.to_midpoint,
     )
 
 
 @dataclasses.dataclass(frozen=True)
-class _Model:
+class Model:
     """The IR bound to traced weights: evaluates its nodes in order."""
 
     ir: ModelIR
     params: Params
-    attend: AttendFunction
-    select: SelectFunction
+    attend: AttendNode
 
     def evaluate(self, pages, rows: Rows):
         """The residual stream [T, D] after the last layer, and the pages that hold the rows' keys."""
         x_TD, _ = self._run(self.ir.embed, self.params, {"tokens": rows.token_T}, rows, None)
         # Layers that are built alike are traced once: in the module they are one function, called L times.
         traced = {block: jax.jit(self._layer_function(block)) for block in dict.fromkeys(self.ir.layers)}
-        count = len(self.ir.layers)
-        pools, bounds = list(pages[:count]), list(pages[count:])
-        selecting = selecting_layers(self.ir.spec, self.ir.profile)
-        for index, block in enumerate(self.ir.layers):
+        pages = list(pages)
+        for index, (block, places) in enumerate(
+            zip(self.ir.layers, layer_arrays(self.ir.spec, self.ir.profile), strict=True)
+        ):
             weights = {
                 weight.name: self.params[scoped_name(f"layers.{index}", weight.name)]
                 for node in block.nodes
                 for weight in node.weights
             }
+            cache = tuple(pages[place] for place in places)
+            # Equal layers share a trace, so only one that draws at random is told its index.
+            number = jnp.int32(index) if selects_pages(block) else None
             with jax.named_scope(f"layer_{index}"):
-                if index in selecting:
-                    place = selecting.index(index)
-                    cache = (pools[index], bounds[place])
-                    x_TD, cache = traced[block](weights, x_TD, rows, cache, jnp.int32(index))
-                    pools[index], bounds[place] = cache
-                else:
-                    x_TD, pools[index] = traced[block](weights, x_TD, rows, pools[index], None)
-        return x_TD, (*pools, *bounds)
+                x_TD, cache = traced[block](weights, x_TD, rows, cache, number)
+            for place, array in zip(places, cache, strict=True):
+                pages[place] = array
+        return x_TD, tuple(pages)
 
     def head(self, x_RD: jax.Array) -> jax.Array:
         """Logits [R, V] of rows of the residual stream."""
@@ -227,7 +219,8 @@ class _Model:
             with jax.named_scope(node.op):
                 if node.op == "attend":
                     assert rows is not None
-                    output, cache = self._attend(node, inputs, rows, cache, index)
+                    q_TNH, k_TKH, v_TKH = inputs
+                    output, cache = self.attend(node, cache, q_TNH, k_TKH, v_TKH, rows, index)
                 elif node.op == "rope":
                     assert rows is not None
                     table = int(node.attribute("table"))
@@ -238,14 +231,6 @@ class _Model:
                     )
             values[node.output.name] = output
         return output, cache
-
-    def _attend(self, node: Node, inputs: list[jax.Array], rows: Rows, cache: Any, index: jax.Array | None):
-        q_TNH, k_TKH, v_TKH = inputs
-        scale, policy = float(node.attribute("scale")), node_policy(node)
-        if policy is None:
-            return self.attend(cache, q_TNH, k_TKH, v_TKH, rows, scale, int(node.attribute("window")))
-        assert index is not None
-        return self.select(cache, q_TNH, k_TKH, v_TKH, rows, scale, policy, index)
 
 
 def _heads(node: Node, x_TO: jax.Array) -> jax.Array:

@@ -14,7 +14,7 @@ import jax
 
 from synapse_jax.graph.compile import lower_on
 from synapse_jax.graph.describe import argument_list
-from synapse_jax.graph.entry import READY, entry_for
+from synapse_jax.graph.entry import READY, entry_for, fitting
 from synapse_jax.graph.fingerprint import Identity, profile_identity
 from synapse_jax.ir.build import build
 from synapse_jax.ir.text import ir_text, profile_text
@@ -60,7 +60,7 @@ def _profile(spec: ModelSpec, profile: RuntimeProfile) -> dict[str, Any]:
     device = jax.devices("cpu")[0]
     entries = {}
     params: list[str] = []
-    for name, rows in READY:
+    for name, rows in fitting(ir.profile, READY):
         entry = entry_for(ir, name, rows)
         arguments = [
             f"{a['name']} {a['dtype']}{a['shape']}{' donated' if a['donated'] else ''}"

@@ -31,7 +31,7 @@ def grow_pages(pages: Pages, shapes: Shapes, device: jax.Device) -> Pages:
 
 
 def copy_between_pages(
-    pages: Pages, kinds: Sequence[int], copies: Sequence[Sequence[Copy]], device: jax.Device
+    pages: Pages, kinds: Sequence[int | None], copies: Sequence[Sequence[Copy]], device: jax.Device
 ) -> Pages:
     """The pages after copies that do not depend on each other; the pages passed in are donated.
 
@@ -62,10 +62,10 @@ def _grow(old: Shapes, new: Shapes, device: jax.Device) -> Any:
 
 
 @functools.lru_cache(maxsize=64)
-def _copy(pages: Shapes, kinds: tuple[int, ...], count: int, device: jax.Device) -> Any:
+def _copy(pages: Shapes, kinds: tuple[int | None, ...], count: int, device: jax.Device) -> Any:
     def copy(pools, source_YX, target_YX):
         return tuple(
-            copy_pages(pool, source_YX[kind], target_YX[kind])
+            pool if kind is None else copy_pages(pool, source_YX[kind], target_YX[kind])
             for pool, kind in zip(pools, kinds, strict=True)
         )
 

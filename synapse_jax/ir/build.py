@@ -30,9 +30,10 @@ def build(spec: ModelSpec, profile: RuntimeProfile) -> ModelIR:
     if profile.context is None or profile.rope is None:
         raise ValueError("the runtime profile is not resolved")
     # Equal layers are one value: they are traced and printed once.
+    policy = profile.policy
     sorts = [
-        (spec.window_of(index), profile.attention if profile.policy.applies_to(spec, index) else "dense")
-        for index in range(spec.layers)
+        (bool(spec.window_of(layer)), policy.window_of(spec, layer), policy.beyond_mask(spec, layer))
+        for layer in range(spec.layers)
     ]
     blocks = {sort: _layer(spec, *sort) for sort in dict.fromkeys(sorts)}
     layers = tuple(blocks[sort] for sort in sorts)
@@ -117,7 +118,7 @@ def _embed(spec: ModelSpec) -> Block:
     return b.block("embed")
 
 
-def _layer(spec: ModelSpec, window: int, policy: str) -> Block:
+def _layer(spec: ModelSpec, is_local: bool, window: int, policy: str) -> Block:
     """Pre-norm attention and gated feed-forward, each added to the residual stream.
 
     gemma3 norms both once more before they are added; qwen3 and gemma3 norm queries and keys.
@@ -131,7 +132,7 @@ def _layer(spec: ModelSpec, window: int, policy: str) -> Block:
     v = b.heads(qkv, query + kv, kv, size, "v")
     if spec.qk_norm:
         q, k = (b.rms_norm(x, f"{x.name}_norm", spec.norm_epsilon, f"{x.name}_normed") for x in (q, k))
-    table = 1 if window and spec.local_rope_base is not None else 0
+    table = 1 if is_local and spec.local_rope_base is not None else 0
     q, k = b.rope(q, spec.rotary_size, table), b.rope(k, spec.rotary_size, table)
     a = b.linear(_attend(b, q, k, v, spec, window, policy), "o", {"o": spec.width})
     if spec.post_norms:

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from synapse_jax.kv.sizes import pool_pages
+from synapse_jax.kv.kinds import Kind, cache_kinds, layer_kind, pooled
 from synapse_jax.spec.model import ModelSpec
 from synapse_jax.spec.page_activation import PageActivation
 from synapse_jax.spec.runtime import RuntimeProfile
@@ -16,47 +16,69 @@ DTYPES = {"f32": jnp.float32, "bf16": jnp.uint16, "f16": jnp.float16}
 the whole pool."""
 
 Pages = tuple[jax.Array, ...]
-"""The whole cache: a pool [P, C, 2, K, H] a layer, rotated keys at index 0 of the third axis and values at 1,
-and after all pools the bounds [P, J, 2, K, H] of each layer that selects pages (`ops.attention.bounds`).
+"""The whole cache: a pool [P, C, 2, K, H] a layer, rotated keys at index 0 of the third axis and values at 1.
+After all pools comes, layer by layer, what is kept beside them: of a layer that selects pages their bounds
+[P, J, 2, K, H] (`kv.bounds`); of one that compresses the pool of its blocks and the sum [2, K, H] of the
+block that is filling (`ops.attention.pooling`).
 
-P depends on the layer's window. A step takes it, donates it and returns it. A position's keys and values lie
-together, so that a step writes them as one row.
+P depends on the layer's kind. A step takes the cache, donates it and returns it. A position's keys and values
+lie together, so that a step writes them as one row.
 """
 
+Shapes = tuple[jax.ShapeDtypeStruct, ...]
 
-def abstract_pages(
-    spec: ModelSpec, profile: RuntimeProfile, capacity: int
-) -> tuple[jax.ShapeDtypeStruct, ...]:
-    """Shapes and types of the pools and bounds.
+
+def abstract_pages(spec: ModelSpec, profile: RuntimeProfile, capacity: int) -> Shapes:
+    """Shapes and types of the arrays of a cache, in the order of `Pages`.
 
     Args:
         spec: gives L, K and H.
-        profile: gives C, the KV dtype and, by its attention policy, E.
+        profile: gives C, the KV dtype and, by its attention policy, what is kept beside the pools.
         capacity: positions in the pools of layers that see all keys, a multiple of C.
     """
-    cells = (profile.page_size, 2, spec.kv_heads, spec.head_size)
-    pages = {window: pool_pages(window, capacity, profile.page_size) for window in spec.windows}
-    pools = [
-        jax.ShapeDtypeStruct((pages[spec.window_of(layer)], *cells), DTYPES[profile.kv_dtype])
-        for layer in range(spec.layers)
-    ]
-    policy = profile.policy
-    if not isinstance(policy, PageActivation):
-        return tuple(pools)
-    bounds = (pages[0], profile.page_size // policy.page, 2, spec.kv_heads, spec.head_size)
-    selecting = selecting_layers(spec, profile)
-    return tuple(pools) + (jax.ShapeDtypeStruct(bounds, jnp.float32),) * len(selecting)
+    layers = [_layer_shapes(spec, profile, layer, capacity) for layer in range(spec.layers)]
+    beside = [array for _, *arrays in layers for array in arrays]
+    return (*(pool for pool, *_ in layers), *beside)
 
 
-def selecting_layers(spec: ModelSpec, profile: RuntimeProfile) -> tuple[int, ...]:
-    """Layers that keep bounds beside their pools, ascending."""
-    return tuple(layer for layer in range(spec.layers) if profile.policy.applies_to(spec, layer))
+def layer_arrays(spec: ModelSpec, profile: RuntimeProfile) -> tuple[tuple[int, ...], ...]:
+    """Where in `Pages` the arrays of each layer are: its pool, and what is kept beside it."""
+    places, end = [], spec.layers
+    for layer in range(spec.layers):
+        beside = len(_layer_shapes(spec, profile, layer, profile.page_size)) - 1
+        places.append((layer, *range(end, end + beside)))
+        end += beside
+    return tuple(places)
 
 
-def page_kinds(spec: ModelSpec, profile: RuntimeProfile) -> tuple[int, ...]:
-    """The kind of layer, by window, whose page table each array of the cache follows."""
-    kinds = spec.layer_kinds
-    return kinds + tuple(kinds[layer] for layer in selecting_layers(spec, profile))
+def page_kinds(spec: ModelSpec, profile: RuntimeProfile) -> tuple[int | None, ...]:
+    """The kind of layer, by its index, whose page table each array follows; None where it follows none."""
+    kinds = cache_kinds(spec, profile)
+    own = [layer_kind(spec, profile, layer) for layer in range(spec.layers)]
+    found: list[int | None] = [kinds.index(kind) for kind in own]
+    for layer, kind in enumerate(own):
+        if kind.block:
+            found += [kinds.index(pooled(kind)), None]
+        elif len(_layer_shapes(spec, profile, layer, profile.page_size)) > 1:
+            found.append(kinds.index(kind))
+    return tuple(found)
+
+
+def _layer_shapes(spec: ModelSpec, profile: RuntimeProfile, layer: int, capacity: int) -> Shapes:
+    """A layer's pool and what is kept beside it."""
+    heads, kind = (2, spec.kv_heads, spec.head_size), layer_kind(spec, profile, layer)
+
+    def pool(kind: Kind) -> jax.ShapeDtypeStruct:
+        pages = kind.pages(capacity, profile.page_size)
+        return jax.ShapeDtypeStruct((pages, profile.page_size, *heads), DTYPES[profile.kv_dtype])
+
+    if kind.block:
+        return pool(kind), pool(pooled(kind)), jax.ShapeDtypeStruct(heads, jnp.float32)
+    policy, own = profile.policy, pool(kind)
+    if not isinstance(policy, PageActivation) or not policy.applies_to(spec, layer):
+        return (own,)
+    bounds = (own.shape[0], profile.page_size // policy.page, *heads)
+    return own, jax.ShapeDtypeStruct(bounds, jnp.float32)
 
 
 def grown(pool_PC2KH: jax.Array, pages: int) -> jax.Array:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from synapse_jax.kv.allocator import PageAllocator
+from synapse_jax.kv.kinds import Kind
 from synapse_jax.kv.table import Copy, PageTable
 
 
@@ -20,11 +21,12 @@ class PagedSequence:
 
     @classmethod
     def empty(
-        cls, windows: Sequence[int], allocators: Sequence[PageAllocator], page_size: int
+        cls, kinds: Sequence[Kind], allocators: Sequence[PageAllocator], page_size: int
     ) -> PagedSequence:
-        """A sequence without positions; one window and one allocator a kind of layer."""
-        kinds = zip(windows, allocators, strict=True)
-        return cls(tuple(PageTable(allocator, page_size, window) for window, allocator in kinds))
+        """A sequence without positions; one allocator a kind of layer."""
+        return cls(
+            tuple(kind.table(allocator, page_size) for kind, allocator in zip(kinds, allocators, strict=True))
+        )
 
     def serves(self, length: int) -> bool:
         """Whether the sequence can go on at position `length`."""

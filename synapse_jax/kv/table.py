@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 
 from synapse_jax.kv.allocator import PageAllocator
@@ -86,13 +88,13 @@ class PageTable:
 
     def cut(self, length: int) -> None:
         """Lets go of the pages beyond the first `length` positions."""
-        end = max(-(-length // self._page_size), self._first)
+        end = max(self._touched(0, length).stop, self._first)
         self._let_go(min(end - self._first, len(self._pages)), len(self._pages))
 
     def fork(self, length: int) -> PageTable:
         """A table of the first `length` positions that shares this one's pages."""
-        fork = PageTable(self._allocator, self._page_size, self._window)
-        fork._first, fork._pages = self._first, list(self._pages)
+        fork = copy.copy(self)
+        fork._pages = list(self._pages)
         self._allocator.share(self._pages)
         fork.cut(length)
         return fork
@@ -109,7 +111,7 @@ class PageTable:
         self._first = 0
 
     def _touched(self, first: int, count: int) -> range:
-        return range(first // self._page_size, (first + count - 1) // self._page_size + 1)
+        return _pages_of(first, count, self._page_size)
 
     def _is_shared(self, m: int) -> bool:
         return self._allocator.holders(self._pages[m - self._first]) > 1
@@ -117,3 +119,35 @@ class PageTable:
     def _let_go(self, start: int, stop: int) -> None:
         self._allocator.give_back(self._pages[start:stop])
         del self._pages[start:stop]
+
+
+class PooledTable(PageTable):
+    """Pages of the pooled blocks of one sequence: page m holds blocks m·C … m·C + C − 1.
+
+    Positions are still those of tokens: writing one fills in the block of the key that leaves the window.
+
+    Args:
+        allocator: of the pool.
+        page_size: C.
+        window: newest keys, which are not pooled.
+        block: b, keys a block.
+    """
+
+    def __init__(self, allocator: PageAllocator, page_size: int, window: int, block: int):
+        super().__init__(allocator, page_size, 0)
+        self._exact, self._block = window, block
+
+    def serves(self, length: int) -> bool:
+        """Whether the blocks of the keys that have left the window of `length` positions are held."""
+        return self._touched(0, length).stop <= self.end
+
+    def _touched(self, first: int, count: int) -> range:
+        start, stop = max(first - self._exact, 0), max(first + count - self._exact, 0)
+        if start == stop:
+            return range(start // self._block // self._page_size, 0)
+        blocks = start // self._block, (stop - 1) // self._block
+        return _pages_of(blocks[0], blocks[1] - blocks[0] + 1, self._page_size)
+
+
+def _pages_of(first: int, count: int, page_size: int) -> range:
+    return range(first // page_size, (first + count - 1) // page_size + 1)

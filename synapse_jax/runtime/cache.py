@@ -10,9 +10,9 @@ import jax
 
 from synapse_jax.dims import SNAPSHOTS, capacity_rung
 from synapse_jax.kv.allocator import PageAllocator
+from synapse_jax.kv.kinds import cache_kinds
 from synapse_jax.kv.pages import Pages
 from synapse_jax.kv.sequence import PagedSequence
-from synapse_jax.kv.sizes import pool_pages
 from synapse_jax.runtime.pools import Pools
 from synapse_jax.spec.model import ModelSpec
 from synapse_jax.spec.runtime import RuntimeProfile
@@ -61,6 +61,9 @@ class Cache:
     ):
         assert profile.context is not None
         self._spec, self._profile, self._context = spec, profile, profile.context
+        self._kinds = cache_kinds(spec, profile)
+        self._windows = [kind.window for kind in self._kinds]
+        self._is_compressed = any(kind.is_pooled for kind in self._kinds)
         capacity = capacity_rung(positions, self._context, profile.page_size)
         self._pools = Pools(spec, profile, device, capacity, log or (lambda line: None))
         self._hold_nothing()
@@ -87,10 +90,10 @@ class Cache:
 
     @property
     def live_bytes(self) -> int:
-        """Bytes of the main sequence's positions that a later row can still see."""
-        windows = [self._spec.window_of(layer) for layer in range(self._spec.layers)]
-        seen = sum(min(self.held, window) if window else self.held for window in windows)
-        return self._pools.position_bytes * seen
+        """Bytes of the main sequence's positions that a later row can still see: keys, pooled blocks, and the
+        sum of the block that is filling."""
+        seen = sum(self._cells_seen(layer) for layer in range(self._spec.layers))
+        return self._pools.position_bytes * seen + self._pools.sum_bytes
 
     @property
     def pages_in_use(self) -> tuple[int, ...]:
@@ -152,6 +155,9 @@ class Cache:
         ):
             self._snapshots.pop(0).release()
         self._pools.copy(sequence.extend(first, count))
+        if self._is_compressed:
+            # A step moves the sums of blocks on: until it has finished there is nothing to go back to.
+            sequence.held = 0
 
     def advance(self, held: int) -> None:
         """Says that a step has finished and the main sequence's positions 0 … held − 1 are valid."""
@@ -175,13 +181,13 @@ class Cache:
     def take_snapshot(self, length: int) -> None:
         """Keeps the window pages of the main sequence at `length`, where there are windows; the oldest
         snapshot goes if there are too many."""
-        if not any(self._spec.windows) or not self.main.serves(length):
+        if not any(self._windows) or not self.main.serves(length) or self._is_compressed:
             return
         for snapshot in [s for s in self._snapshots if s.held == length]:
             self._snapshots.remove(snapshot)
             snapshot.release()
         snapshot = self.main.fork(length)
-        for window, table in zip(self._spec.windows, snapshot.tables, strict=True):
+        for window, table in zip(self._windows, snapshot.tables, strict=True):
             if not window:
                 table.release()  # the main sequence holds all of these as long as it has this prefix
         self._snapshots.append(snapshot)
@@ -209,8 +215,15 @@ class Cache:
                 self._hold_nothing()
             raise
 
+    def _cells_seen(self, layer: int) -> int:
+        """Cells of a layer that a later row can still see."""
+        policy = self._profile.policy
+        if policy.is_decode_only or not policy.applies_to(self._spec, layer):
+            return min(self.held, self._spec.window_of(layer) or self.held)
+        return policy.positions_read(self.held - 1) if self.held else 0
+
     def _pool_pages(self, capacity: int) -> list[int]:
-        return [pool_pages(window, capacity, self._profile.page_size) for window in self._spec.windows]
+        return [kind.pages(capacity, self._profile.page_size) for kind in self._kinds]
 
     def _sources(self) -> list[PagedSequence]:
         return [self.main, *self._snapshots]
@@ -218,7 +231,9 @@ class Cache:
     def _serves(self, source: PagedSequence, length: int) -> bool:
         """Whether the sequence can go on at `length`, or the source's end, with the source's window pages."""
         end = min(length, source.held)
-        tables = zip(self._spec.windows, self.main.tables, source.tables, strict=True)
+        if self._is_compressed and end != source.held:
+            return False  # the sum of the block that is filling is that of the last row
+        tables = zip(self._windows, self.main.tables, source.tables, strict=True)
         return all((own if window else main).serves(end) for window, main, own in tables)
 
     @_whole
@@ -229,7 +244,7 @@ class Cache:
         sources = [s for s in self._sources() if length <= s.held and self._serves(s, length)]
         source = sources[0] if length else self.main
         if source is not self.main:
-            for window, table, kept in zip(self._spec.windows, self.main.tables, source.tables, strict=True):
+            for window, table, kept in zip(self._windows, self.main.tables, source.tables, strict=True):
                 if window:
                     table.become(kept)
         self.main.cut(length)
@@ -247,7 +262,7 @@ class Cache:
 
     def _hold_nothing(self) -> None:
         self._allocators = [PageAllocator(pages) for pages in self._pool_pages(self.capacity)]
-        self.main = PagedSequence.empty(self._spec.windows, self._allocators, self._profile.page_size)
+        self.main = PagedSequence.empty(self._kinds, self._allocators, self._profile.page_size)
         """The sequence that a session works on."""
         self._forks: list[PagedSequence] = []
         self._snapshots: list[PagedSequence] = []

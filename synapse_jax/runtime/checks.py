@@ -9,6 +9,7 @@ import numpy as np
 from synapse_jax.dims import MAX_STEP_ROWS
 from synapse_jax.errors import InputError, RunError
 from synapse_jax.io.tokens_file import check_token_ids
+from synapse_jax.spec.compressed import Compressed
 from synapse_jax.spec.policy import AttentionPolicy
 
 
@@ -47,6 +48,16 @@ def check_scoring(policy: AttentionPolicy, rows: int, reuse: bool) -> None:
         )
     if reuse and rows == 1:
         raise InputError("reuse needs at least 2 scoring rows: the one-row entry gives other bits")
+
+
+def check_continuations(policy: AttentionPolicy) -> None:
+    """Refuses policies under which sequences cannot part.
+
+    Raises:
+        InputError: the policy compresses: pooled blocks and their sums belong to one sequence.
+    """
+    if isinstance(policy, Compressed):
+        raise InputError(f"attention {policy} has no endings of one prompt together: score each by itself")
 
 
 def check_finite(nll: np.ndarray, position: int) -> None:

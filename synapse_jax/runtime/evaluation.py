@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from synapse_jax.dims import MAX_STEP_ROWS, row_bucket
+from synapse_jax.dims import MAX_STEP_ROWS
 from synapse_jax.graph.entry import DECODE_ROLE, PROMPT_ROLE
 from synapse_jax.runtime import packing
-from synapse_jax.runtime.plan import SMALL_ROWS, bucket, steps
+from synapse_jax.runtime.plan import SMALL_ROWS
 from synapse_jax.runtime.prefix import NOTHING, Reused
 from synapse_jax.runtime.runner import Progress, Runner
 
@@ -40,8 +40,8 @@ def evaluate_tokens(
         RunError: logits that are not finite.
     """
     logits_V, stop = np.zeros(runner.spec.vocab_size, np.float32), start + len(tokens)
-    for first, count in steps(stop, MAX_STEP_ROWS, start):
-        entry = runner.entry("step", bucket(count, MAX_STEP_ROWS))
+    for first, count in runner.steps(stop, MAX_STEP_ROWS, start):
+        entry = runner.step_entry(count)
         rows = runner.rows(entry, tokens[first - start : first - start + count], first)
         is_last = wants_logits and first + count == stop
         batch = packing.step_batch(rows, logit_rows=[count - 1] if is_last else [])
@@ -86,7 +86,7 @@ def score_tokens(
         evaluate, begin = _score_as_decoded, start - 1
         report = (lambda done: None) if progress is None else (lambda done: progress(done, len(ids) - 1))
         evaluate_tokens(runner, ids[:begin], 0, reused, report, wants_logits=False)
-    for first, count in steps(len(ids) - 1, rows, begin):
+    for first, count in runner.steps(len(ids) - 1, rows, begin):
         skip = min(max(start - 1 - first, 0), count)
         step_nll, step_greedy = evaluate(runner, ids, first, count, skip, rows)
         if skip < count:
@@ -106,7 +106,7 @@ def read_logits(runner: Runner, ids: np.ndarray, wanted: np.ndarray) -> np.ndarr
     """
     out = np.zeros((len(wanted), runner.spec.vocab_size), np.float32)
     evaluated = int(wanted.max()) + 1
-    for first, count in steps(evaluated, SMALL_ROWS):
+    for first, count in runner.steps(evaluated, SMALL_ROWS):
         here = np.flatnonzero((wanted >= first) & (wanted < first + count))
         entry = runner.entry("logits" if here.size else "step", SMALL_ROWS)
         rows = runner.rows(entry, ids[first : first + count], first)
@@ -134,9 +134,13 @@ def read_logit_blocks(
     evaluate_tokens(runner, ids[:start], 0, NOTHING, lambda done: None, wants_logits=False)
     read = _logits_as_decoded if runner.profile.policy.is_decode_only else _logits_step
     for first in range(start, len(ids), rows):
-        logits_RV = read(runner, ids[first : first + rows], first, rows)
-        runner.check_finite(logits_RV.max(-1), first + 1)
-        yield first + 1, logits_RV
+        blocks, done, stop = [], first, min(first + rows, len(ids))
+        while done < stop:
+            count = runner.room(done, stop - done)
+            blocks.append(read(runner, ids[done : done + count], done, rows))
+            runner.check_finite(blocks[-1].max(-1), done + 1)
+            done += count
+        yield first + 1, np.concatenate(blocks) if len(blocks) > 1 else blocks[0]
 
 
 def _logits_step(runner: Runner, tokens: np.ndarray, first: int, rows: int) -> np.ndarray:
@@ -160,7 +164,7 @@ def _logits_as_decoded(runner: Runner, tokens: np.ndarray, first: int, rows: int
 
 def _score_step(runner: Runner, ids: np.ndarray, first: int, count: int, skip: int, rows: int):
     """NLL and greedy tokens of a step; the first `skip` rows are evaluated and not scored."""
-    entry = runner.entry("step", bucket(count, row_bucket(rows)))
+    entry = runner.step_entry(count, rows)
     targets = ids[first + skip + 1 : first + count + 1]
     batch = packing.step_batch(runner.rows(entry, ids[first : first + count], first), targets, skip)
     nll, greedy, _ = runner.call(entry, batch)

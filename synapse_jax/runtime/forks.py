@@ -9,11 +9,11 @@ import numpy as np
 
 from synapse_jax.dims import FORKS, MAX_STEP_ROWS
 from synapse_jax.errors import RunError
+from synapse_jax.kv.kinds import cache_kinds
 from synapse_jax.kv.sequence import PagedSequence
 from synapse_jax.kv.sizes import reach_pages
 from synapse_jax.runtime import packing
 from synapse_jax.runtime.evaluation import evaluate_tokens
-from synapse_jax.runtime.plan import bucket, steps
 from synapse_jax.runtime.prefix import Prefix
 from synapse_jax.runtime.results import Scores
 from synapse_jax.runtime.runner import Progress, Runner
@@ -101,11 +101,11 @@ class Forks:
 
     def _wave(self, first: int) -> int:
         """How many endings from `first` on have pages at the same time."""
-        cache, spec = self._runner.cache, self._runner.spec
-        count = 0
-        needed = np.zeros(len(spec.windows), np.int64)
+        runner, cache, count = self._runner, self._runner.cache, 0
+        windows = [kind.window for kind in cache_kinds(runner.spec, runner.profile)]
+        needed = np.zeros(len(windows), np.int64)
         while count < FORKS and first + count < len(self._endings):
-            needed += [self._own_pages(window, first + count) for window in spec.windows]
+            needed += [self._own_pages(window, first + count) for window in windows]
             if np.any(needed > cache.free_pages()):
                 break
             count += 1
@@ -123,7 +123,7 @@ class Forks:
         """Evaluates a wave of endings, packed into steps; yields the rows of each step."""
         sequences = {index: self._runner.cache.fork(self._start) for index in wave}
         ends = np.cumsum([len(self._inputs[index]) for index in wave])
-        for first, count in steps(int(ends[-1]), MAX_STEP_ROWS):
+        for first, count in self._runner.steps(int(ends[-1]), MAX_STEP_ROWS):
             pieces = []
             for index, end in zip(wave, ends.tolist(), strict=True):
                 begin = end - len(self._inputs[index])
@@ -137,7 +137,7 @@ class Forks:
         """Evaluates parts of several endings and keeps their scores."""
         runner = self._runner
         rows = sum(piece.stop - piece.start for _, piece in pieces)
-        entry = runner.entry("step", bucket(rows, MAX_STEP_ROWS), FORKS)
+        entry = runner.step_entry(rows, sequences=FORKS)
         segments = []
         for index, piece in pieces:
             start, tokens = self._start + piece.start, self._inputs[index][piece]

@@ -120,6 +120,7 @@ class Continuation:
         runner, position = self._runner, len(self._ids) + len(self._new) - 1
         name = "decode" if self._sampling.is_greedy else "sample"
         entry = runner.entry(name, 1)
+        turns = runner.room(position, turns)
         given = np.array([self._new[-1]], np.int32)
         segment = runner.segment(given, position, turns, DECODE_ROLE)
         batch = packing.decode_batch(entry, runner.ir, segment, turns=turns, stop_tokens=self._stop_ids)

@@ -20,10 +20,11 @@ from synapse_jax.graph.entry import (
     StepBatch,
 )
 from synapse_jax.ir.nodes import ModelIR
-from synapse_jax.kv.sizes import pool_pages
-from synapse_jax.kv.table import PageTable
+from synapse_jax.kv.kinds import cache_kinds
+from synapse_jax.kv.table import PageTable, PooledTable
 from synapse_jax.ops.sampling import SamplerRows
-from synapse_jax.spec.rope_table import rope_rows
+from synapse_jax.spec.compressed import Compressed
+from synapse_jax.spec.rope_table import rope_rows, turn_rows
 from synapse_jax.spec.sampling import Sampling
 
 
@@ -60,7 +61,7 @@ def pack_rows(entry: Entry, ir: ModelIR, segments: Sequence[Segment]) -> Rows:
         page[:, here], cell[here] = _cells(entry, ir, segment, position[here])
     cos, sin = _angles(ir, position)
     table = _page_table(entry, ir, segments)
-    return Rows(token, sequence, position, role, cos, sin, page, cell, table)
+    return Rows(token, sequence, position, role, cos, sin, page, cell, table, _to_midpoint(ir))
 
 
 def step_batch(
@@ -128,6 +129,7 @@ def decode_batch(
         page.T[:, :, None],
         cell[:, None],
         _page_table(entry, ir, [segment]),
+        _to_midpoint(ir),
     )
 
 
@@ -161,7 +163,8 @@ def _page_table(entry: Entry, ir: ModelIR, segments: Sequence[Segment]) -> np.nd
 
 def _no_pages(entry: Entry, ir: ModelIR, rows: int) -> np.ndarray:
     """int32 [Y, rows] that names no page anywhere."""
-    pools = [pool_pages(window, entry.capacity, ir.profile.page_size) for window in ir.spec.windows]
+    kinds = cache_kinds(ir.spec, ir.profile)
+    pools = [kind.pages(entry.capacity, ir.profile.page_size) for kind in kinds]
     return np.repeat(np.array(pools, np.int32)[:, None], rows, axis=1)
 
 
@@ -170,14 +173,26 @@ def _cells(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Page [Y, n] and cell [n] of each position, checked: on the device a wrong index goes unnoticed."""
     index, cell = np.divmod(position, ir.profile.page_size)
-    for table in segment.tables:
+    tables = [table for table in segment.tables if not isinstance(table, PooledTable)]
+    for table in tables:
         if len(index) and not table.first <= index[0] <= index[-1] < table.end:
             raise ValueError(
                 f"positions {position[0]} … {position[-1]} are not within pages {table.first} … "
                 f"{table.end - 1} of {ir.profile.page_size} positions"
             )
     places = entry.capacity // ir.profile.page_size
-    return np.stack([table.row(places)[index] for table in segment.tables]), cell
+    # Pooled blocks are written where a block is, not where a row is: the graph finds their cells itself.
+    pages = [
+        np.zeros_like(index) if isinstance(table, PooledTable) else table.row(places)[index]
+        for table in segment.tables
+    ]
+    return np.stack(pages), cell
+
+
+def _to_midpoint(ir: ModelIR) -> tuple[np.ndarray, np.ndarray] | None:
+    """The angles that pooled blocks are turned by, where there are any."""
+    policy = ir.profile.policy
+    return turn_rows(ir.rope_tables[0], policy.block) if isinstance(policy, Compressed) else None
 
 
 def _angles(ir: ModelIR, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

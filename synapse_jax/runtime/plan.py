@@ -11,19 +11,25 @@ from synapse_jax.spec.sampling import Sampling
 SMALL_ROWS, LARGE_ROWS = ROW_LADDER[0], ROW_LADDER[-1]
 
 
-def steps(total: int, rows: int, first: int = 0) -> Iterator[tuple[int, int]]:
+def steps(total: int, rows: int, first: int = 0, span: int = 0) -> Iterator[tuple[int, int]]:
     """(first, count) of the steps that cover positions `first` … `total` − 1 with `rows` each.
 
     The tail runs as 32-row steps unless it fills more than half of a full step, so that only two row counts
-    are compiled for one kind of work. With one row a step, a device call takes up to A of them.
+    are compiled for one kind of work. With one row a step, a device call takes up to A of them. Steps end at
+    multiples of `span`, where that is not 0.
     """
     rows = DECODE_TOKENS if rows == 1 else rows
     while first < total:
-        count = min(rows, total - first)
+        count = step_room(first, min(rows, total - first), span)
         if SMALL_ROWS < rows and 2 * count <= rows:
             count = min(count, SMALL_ROWS)
         yield first, count
         first += count
+
+
+def step_room(first: int, most: int, span: int) -> int:
+    """Rows that a step from `first` on may have: up to `most`, and to the next multiple of `span`."""
+    return min(most, span - first % span) if span else most
 
 
 def bucket(count: int, largest: int) -> int:

@@ -59,6 +59,13 @@ class Pools:
         pool = abstract_pages(self._spec, self._profile, self._profile.page_size)[0]
         return _bytes([pool]) // self._profile.page_size
 
+    @property
+    def sum_bytes(self) -> int:
+        """Bytes of the sums of blocks that are filling."""
+        shapes = abstract_pages(self._spec, self._profile, self._profile.page_size)
+        kinds = page_kinds(self._spec, self._profile)
+        return _bytes([shape for shape, kind in zip(shapes, kinds, strict=True) if kind is None])
+
     def drop(self) -> None:
         """Frees the pages; the next step makes new ones."""
         self._pages = None

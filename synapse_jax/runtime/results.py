@@ -20,13 +20,13 @@ class Scores:
     reused_tokens: int = 0
     """Tokens whose keys and values were not computed again."""
     positions_read: np.ndarray | None = None
-    """int64 [n], positions that the row before each token read in a layer whose attention is approximate;
-    None where there is no such layer."""
+    """int64 [n], cached rows that the row before each token read in a layer that the attention policy applies
+    to; None under `dense`."""
 
 
 def positions_read(policy: AttentionPolicy, start: int, stop: int) -> np.ndarray | None:
     """`Scores.positions_read` of positions `start` … `stop` − 1: it depends on nothing but these."""
-    if not policy.is_decode_only:
+    if str(policy) == "dense":
         return None
     return np.array([policy.positions_read(row) for row in range(start - 1, stop - 1)], np.int64)
 

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
+from synapse_jax.dims import MAX_STEP_ROWS, row_bucket
 from synapse_jax.errors import RunError
 from synapse_jax.graph.compile import GRAPHS, CompiledEntry
-from synapse_jax.graph.entry import PROMPT_ROLE, Batch, Entry, Rows
+from synapse_jax.graph.entry import PROMPT_ROLE, Batch, Entry, Rows, fitting
 from synapse_jax.graph.fingerprint import thread_count
 from synapse_jax.ir.build import build
+from synapse_jax.kv.kinds import step_rows, step_span
 from synapse_jax.runtime import packing
 from synapse_jax.runtime.cache import Cache
 from synapse_jax.runtime.checks import check_finite
 from synapse_jax.runtime.devices import find_device
 from synapse_jax.runtime.params import WeightSource, load_params
+from synapse_jax.runtime.plan import bucket, step_room, steps
 from synapse_jax.runtime.prefix import NOTHING, Reused
 from synapse_jax.spec.model import ModelSpec
 from synapse_jax.spec.runtime import RuntimeProfile
@@ -61,7 +64,7 @@ class Runner:
         """Seconds spent compiling, late entries included."""
         self._entries: dict[Entry, CompiledEntry] = {}
         # The compiler's memory is given back before the weights need theirs.
-        self._compile([self.entry(name, rows) for name, rows in ready])
+        self._compile([self.entry(name, rows) for name, rows in fitting(profile, ready)])
         started = time.perf_counter()
         self.params = load_params(self.ir, model, self.device, progress)
         self.load_s = time.perf_counter() - started
@@ -71,6 +74,18 @@ class Runner:
     def compiled_entries(self) -> tuple[CompiledEntry, ...]:
         """Every entry compiled so far, in the order of their names and shapes."""
         return tuple(self._entries[entry] for entry in sorted(self._entries))
+
+    def steps(self, total: int, rows: int, first: int = 0) -> Iterator[tuple[int, int]]:
+        """`plan.steps` as the profile allows them."""
+        return steps(total, rows, first, step_span(self.profile))
+
+    def room(self, first: int, most: int) -> int:
+        """Rows, up to `most`, that a step from position `first` on may have."""
+        return step_room(first, most, step_span(self.profile))
+
+    def step_entry(self, count: int, rows: int = MAX_STEP_ROWS, sequences: int = 1) -> Entry:
+        """The `step` entry that evaluates `count` rows of work that takes `rows` at a time."""
+        return self.entry("step", bucket(count, row_bucket(min(rows, step_rows(self.profile)))), sequences)
 
     def entry(self, name: str, rows: int, sequences: int = 1) -> Entry:
         """An entry at the cache's present capacity."""

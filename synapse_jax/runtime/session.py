@@ -11,7 +11,7 @@ from synapse_jax.errors import InputError
 from synapse_jax.graph.compile import CompiledEntry
 from synapse_jax.graph.entry import READY, STOP_TOKENS
 from synapse_jax.graph.fingerprint import Identity, profile_identity
-from synapse_jax.runtime.checks import check_scoring, checked_ids
+from synapse_jax.runtime.checks import check_continuations, check_scoring, checked_ids
 from synapse_jax.runtime.evaluation import (
     evaluate_tokens,
     read_logit_blocks,
@@ -162,11 +162,13 @@ class Session:
             NLL and greedy tokens of each ending.
 
         Raises:
-            InputError: no ending, tokens that cannot be used, or an ending that leaves the context.
+            InputError: no ending, tokens that cannot be used, an ending that leaves the context, or an
+                attention policy that compresses.
             RunError: a NaN or infinite NLL, or no memory for the sequences.
         """
         ids = checked_ids(prefix, self.spec.vocab_size, self.context)
         endings = [checked_ids(ending, self.spec.vocab_size, self.context) for ending in continuations]
+        check_continuations(self.profile.policy)
         longest = max(map(len, endings), default=0)
         if not longest:
             raise InputError("there is no continuation to score")

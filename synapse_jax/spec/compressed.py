@@ -43,6 +43,10 @@ class SlidingWindow(_Windowed):
     def __str__(self) -> str:
         return f"window:{self.window}"
 
+    def beyond_mask(self, spec: ModelSpec, layer: int) -> str:
+        """`dense`: the window is all there is to it."""
+        return "dense"
+
     def positions_read(self, position: int) -> int:
         """Keys that a token reads, its own included."""
         return min(position + 1, self.window)

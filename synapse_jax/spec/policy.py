@@ -32,6 +32,10 @@ class AttentionPolicy:
         """Newest keys that a layer sees exactly; 0 where it sees every key."""
         return spec.window_of(layer)
 
+    def beyond_mask(self, spec: ModelSpec, layer: int) -> str:
+        """What a layer does beyond the mask of `window_of`: the policy's text; `dense` is nothing."""
+        return str(self) if self.applies_to(spec, layer) else "dense"
+
     def check(self, spec: ModelSpec, page_size: int) -> None:
         """Refuses a model or storage page that the policy cannot work with.
 

@@ -32,15 +32,38 @@ def rope_rows(profile: RopeProfile, positions: np.ndarray) -> tuple[np.ndarray, 
             f"positions {positions.min()} … {positions.max()} lie outside the RoPE table of "
             f"{profile.context_limit} positions"
         )
+    angle_TR = positions.astype(np.float64)[:, None] * _frequencies(profile)
     if profile.type == "none":
-        # One power at a time: numpy's vectorised power may differ from it in the last bit on some processors.
-        d = profile.rotary_size
-        theta_R = np.array([profile.base ** (-2 * i / d) for i in range(d // 2)])
-        angle_TR = positions.astype(np.float64)[:, None] * theta_R
         return np.cos(angle_TR).astype(np.float32), np.sin(angle_TR).astype(np.float32)
-    angle_TR = positions.astype(np.float64)[:, None] * scaled_frequencies(profile)
     m = profile.magnitude
     return (m * np.cos(angle_TR)).astype(np.float32), (m * np.sin(angle_TR)).astype(np.float32)
+
+
+def turn_rows(profile: RopeProfile, block: int) -> tuple[np.ndarray, np.ndarray]:
+    """Cosines and sines that turn the rotated keys of a block of positions to its midpoint.
+
+    Key j of a block has position i·b + j and goes to i·b + b // 2: by the angle (b // 2 − j)·θ'_i, whatever
+    the block. Rotations add up, so the mean of keys turned so is their mean before rotation, rotated once at
+    the midpoint. No magnitude: the rotated keys have it already.
+
+    Args:
+        profile: the rotary profile.
+        block: b, keys a block.
+
+    Returns:
+        cos [b, R] and sin [b, R], float32.
+    """
+    angle_ER = (block // 2 - np.arange(block, dtype=np.float64))[:, None] * _frequencies(profile)
+    return np.cos(angle_ER).astype(np.float32), np.sin(angle_ER).astype(np.float32)
+
+
+def _frequencies(profile: RopeProfile) -> np.ndarray:
+    """θ_i, or θ'_i of a scaled profile, float64 [R]."""
+    if profile.type != "none":
+        return scaled_frequencies(profile)
+    # One power at a time: numpy's vectorised power may differ from it in the last bit on some processors.
+    d = profile.rotary_size
+    return np.array([profile.base ** (-2 * i / d) for i in range(d // 2)])
 
 
 def scaled_frequencies(profile: RopeProfile) -> np.ndarray:

@@ -9,6 +9,7 @@ import pytest
 from synapse_jax.graph.entry import Entry
 from synapse_jax.graph.lower import entry_function
 from synapse_jax.ir.build import build
+from synapse_jax.kv.kinds import cache_kinds
 from synapse_jax.kv.pages import abstract_pages
 from synapse_jax.kv.sequence import PagedSequence
 from synapse_jax.runtime import packing
@@ -95,7 +96,7 @@ def test_neighbours_in_a_step_change_no_bit():
     allocator = ShuffledAllocator(16)
 
     def segment(tokens):
-        sequence = PagedSequence.empty(ir.spec.windows, [allocator], 16)
+        sequence = PagedSequence.empty(cache_kinds(ir.spec, ir.profile), [allocator], 16)
         sequence.extend(0, len(tokens))
         return packing.Segment(tokens, 0, sequence.tables)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -46,20 +44,26 @@ def attend_pages(
     page_size, kv_heads = pool_PC2KH.shape[1], pool_PC2KH.shape[3]
     group = query_heads // kv_heads
     q_KRH = grouped_queries(q_TNH, kv_heads, scale)
-    step = _Step(q_KRH, pool_PC2KH, jnp.tile(sequence_T, group), jnp.tile(position_T, group), window)
+    sequence_R, position_R = jnp.tile(sequence_T, group), jnp.tile(position_T, group)
+
+    def visit(state, table_M, first, end, sequence):
+        """Pages `first` … `end` − 1 of a table; rows of `sequence`, or of any (None), see them."""
+        seen_R = sequence_R >= 0 if sequence is None else sequence_R == sequence
+        newest_R = jnp.where(seen_R, position_R, -1)
+        return visit_pages(state, q_KRH, pool_PC2KH, table_M, first, end, newest_R, window)
 
     state = start_softmax(kv_heads, group * rows, head_size)
     first_B, end_B = _page_ranges(sequence_T, position_T, page_table_BM.shape[0], page_size, window)
     if page_table_BM.shape[0] == 1:
-        state = step.visit(state, page_table_BM[0], first_B[0], end_B[0], 0)
+        state = visit(state, page_table_BM[0], first_B[0], end_B[0], 0)
     else:
         same_M = jnp.all(page_table_BM == page_table_BM[:1], axis=0)
         shared = jnp.minimum(jnp.sum(jnp.cumprod(same_M.astype(jnp.int32))), jnp.max(end_B))
         first = jnp.min(jnp.where(end_B > 0, first_B, shared))
-        state = step.visit(state, page_table_BM[0], first, shared, None)
+        state = visit(state, page_table_BM[0], first, shared, None)
 
         def visit_own(b, state):
-            return step.visit(state, page_table_BM[b], jnp.maximum(first_B[b], shared), end_B[b], b)
+            return visit(state, page_table_BM[b], jnp.maximum(first_B[b], shared), end_B[b], b)
 
         state = lax.fori_loop(0, page_table_BM.shape[0], visit_own, state)
 
@@ -78,28 +82,31 @@ def _page_ranges(sequence_T, position_T, sequences: int, page_size: int, window:
     return jnp.minimum(jnp.maximum(oldest_B - window + 1, 0) // page_size, end_B), end_B
 
 
-class _Step(NamedTuple):
-    """What every turn of the online softmax looks at; its rows R = G·T."""
+def visit_pages(state, q_KRH, pool_PC2KH, page_table_M, first, end, newest_R, window: int):
+    """Adds pages of a table to the online softmax, one a turn.
 
-    q_KRH: jax.Array
-    pool_PC2KH: jax.Array
-    sequence_R: jax.Array
-    position_R: jax.Array
-    window: int
+    Args:
+        state: see `softmax_block`.
+        q_KRH: scaled queries [K, R, H], R = G·T.
+        pool_PC2KH: the pool.
+        page_table_M: int32 [M].
+        first: index of the first page to visit.
+        end: one past the last.
+        newest_R: int32 [R], the newest cell of the table that each row sees; −1 sees nothing.
+        window: see `visible`.
 
-    def visit(self, state, page_table_M, first, end, sequence):
-        """Adds pages `first` … `end` − 1 of a table; rows of `sequence`, or of any (None), see them."""
-        seen_R = self.sequence_R >= 0 if sequence is None else self.sequence_R == sequence
-        newest_R = jnp.where(seen_R, self.position_R, -1)
-        page_size = self.pool_PC2KH.shape[1]
+    Returns:
+        The new state.
+    """
+    page_size = pool_PC2KH.shape[1]
 
-        def turn(m, state):
-            page = lax.dynamic_index_in_dim(page_table_M, m, keepdims=False, allow_negative_indices=False)
-            k_KCH, v_KHC = read_page(self.pool_PC2KH, page)
-            key_C = m * page_size + jnp.arange(page_size, dtype=jnp.int32)
-            return softmax_block(state, self.q_KRH, k_KCH, v_KHC, visible(key_C, newest_R, self.window))
+    def turn(m, state):
+        page = lax.dynamic_index_in_dim(page_table_M, m, keepdims=False, allow_negative_indices=False)
+        k_KCH, v_KHC = read_page(pool_PC2KH, page)
+        key_C = m * page_size + jnp.arange(page_size, dtype=jnp.int32)
+        return softmax_block(state, q_KRH, k_KCH, v_KHC, visible(key_C, newest_R, window))
 
-        return lax.fori_loop(first, end, turn, state)
+    return lax.fori_loop(first, end, turn, state)
 
 
 def visible(key_C: jax.Array, newest_R: jax.Array, window: int) -> jax.Array:

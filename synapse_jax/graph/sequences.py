@@ -1,0 +1,101 @@
+"""Whole sequences at once, without a cache: the form of a model that can be differentiated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from synapse_jax.graph.attend import node_policy
+from synapse_jax.graph.entry import PROMPT_ROLE, Rows
+from synapse_jax.graph.lower import Model, Params
+from synapse_jax.ir.nodes import ModelIR, Node
+from synapse_jax.kv.pages import layer_arrays
+from synapse_jax.ops.attention.sequences import Turns, attend_sequence
+from synapse_jax.ops.logprob import nll_of
+from synapse_jax.spec.compressed import Compressed
+from synapse_jax.spec.rope_table import rope_rows, turn_rows
+
+Array = Any
+
+
+class Angles(NamedTuple):
+    """What rotates the keys of sequences of S positions; the same for all sequences and steps."""
+
+    cos_ZSR: Array
+    """float32 [Z, S, R], rows of each RoPE table."""
+    sin_ZSR: Array
+    """float32 [Z, S, R]."""
+    turns: Turns | None
+    """Turns keys to the midpoint of their block; None where no layer compresses."""
+
+
+def angles(ir: ModelIR, length: int) -> Angles:
+    """The angles of sequences of `length` positions, on the host."""
+    rows = [rope_rows(table, np.arange(length)) for table in ir.rope_tables]
+    policy = ir.profile.policy
+    turns = Turns(*turn_rows(ir.rope_tables[0], policy.block)) if isinstance(policy, Compressed) else None
+    return Angles(np.stack([cos for cos, _ in rows]), np.stack([sin for _, sin in rows]), turns)
+
+
+def sequence_function(ir: ModelIR) -> Callable[[Params, Array, Angles], jax.Array]:
+    """The function (params, tokens int32 [B, S], angles) → logits float32 [B, S, V] of all rows.
+
+    Its layers are those of `entry_function`; only attention is another form of the same policy
+    (`ops.attention.sequences`). It keeps [B, N, S, S] scores.
+
+    Raises:
+        ValueError: the policy is one of decoded tokens: whole sequences have none.
+    """
+    if ir.profile.policy.is_decode_only:
+        raise ValueError(f"attention {ir.profile.attention} reads less only in decoding")
+
+    def call(params: Params, token_BS: Array, angles: Angles) -> jax.Array:
+        model = Model(ir, params, _attention(angles.turns))
+        return jax.vmap(lambda token_S: _logits(model, token_S, angles))(token_BS)
+
+    return call
+
+
+def loss_function(ir: ModelIR) -> Callable[[Params, Array, Array, Angles], jax.Array]:
+    """The function (params, tokens int32 [B, S], targets int32 [B, S], angles) → NLL float32 [B, S], in nats."""
+    logits_of = sequence_function(ir)
+
+    def call(params: Params, token_BS: Array, target_BS: Array, angles: Angles) -> jax.Array:
+        logits_BSV = logits_of(params, token_BS, angles)
+        nll_R = nll_of(logits_BSV.reshape(-1, logits_BSV.shape[-1]), target_BS.reshape(-1))
+        return nll_R.reshape(target_BS.shape)
+
+    return call
+
+
+def _logits(model: Model, token_S: jax.Array, angles: Angles) -> jax.Array:
+    length = token_S.shape[0]
+    nothing_S = jnp.zeros(length, jnp.int32)
+    rows = Rows(
+        token_T=token_S,
+        sequence_T=nothing_S,
+        position_T=jnp.arange(length, dtype=jnp.int32),
+        role_T=jnp.full(length, PROMPT_ROLE, jnp.int32),
+        cos_ZTR=angles.cos_ZSR,
+        sin_ZTR=angles.sin_ZSR,
+        page_YT=None,
+        cell_T=None,
+        page_table_YBM=None,
+        to_midpoint=angles.turns,
+    )
+    places = layer_arrays(model.ir.spec, model.ir.profile)
+    x_SD, _ = model.evaluate([()] * (1 + max(max(layer) for layer in places)), rows)
+    return model.head(x_SD)
+
+
+def _attention(turns: Turns | None):
+    def attend(node: Node, cache, q_SNH, k_SKH, v_SKH, rows: Rows, index):
+        is_compressed = isinstance(node_policy(node), Compressed)
+        scale, window = float(node.attribute("scale")), int(node.attribute("window"))
+        return attend_sequence(q_SNH, k_SKH, v_SKH, scale, window, turns if is_compressed else None), cache
+
+    return attend
