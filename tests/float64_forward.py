@@ -9,13 +9,20 @@ import numpy as np
 from tests.tiny import Tiny, tiny_weights
 
 
-def float64_logits(tiny: Tiny, ids: Sequence[int]) -> np.ndarray:
+def float64_logits(tiny: Tiny, ids: Sequence[int], **policy: int) -> np.ndarray:
     """Logits at every position, float64 [T, V]."""
-    return forward(tiny, {name: array.astype(np.float64) for name, array in tiny_weights(tiny).items()}, ids)
+    weights = {name: array.astype(np.float64) for name, array in tiny_weights(tiny).items()}
+    return forward(tiny, weights, ids, **policy)
 
 
-def forward(tiny: Tiny, weights: dict[str, np.ndarray], ids: Sequence[int]) -> np.ndarray:
-    """Logits at every position in the weights' own type, [T, V]. Letters as in STYLE."""
+def forward(
+    tiny: Tiny, weights: dict[str, np.ndarray], ids: Sequence[int], *, window: int = 0, block: int = 0
+) -> np.ndarray:
+    """Logits at every position in the weights' own type, [T, V]. Letters as in STYLE.
+
+    `window` is a policy's, on layers that see all keys by the model's own masks; `block` keys that have left
+    it are pooled into one, before rotation, and rotated at the midpoint (REQUIREMENTS, B).
+    """
     T, H = len(ids), tiny.head_size
     is_gemma = tiny.arch == "gemma3"
     # Rows are queries at p1, columns keys at p0.
@@ -51,8 +58,16 @@ def forward(tiny: Tiny, weights: dict[str, np.ndarray], ids: Sequence[int]) -> n
         h_TD = norm(x_TD, layer + "attn_norm")
         q, k, v = (heads(h_TD, layer, part) for part in "qkv")
         cos, sin = (turn.astype(x_TD.dtype) for turn in _cos_and_sin(tiny, T, slides and is_gemma))
-        score_NTT = np.einsum("tnh,snh->nts", _rotate(q, cos, sin), _rotate(k, cos, sin)) * scale
-        hidden_TT = (p0_1T > p1_T1) | (slides & (p1_T1 - p0_1T >= tiny.window))
+        k_rotated = _rotate(k, cos, sin)
+        reach = tiny.window if slides else window or T
+        hidden_TT = (p0_1T > p1_T1) | (p1_T1 - p0_1T >= reach)
+        if block and not slides:
+            last = np.arange(block, T + 1, block)  # one past the last key of each whole block
+            middle = last - block + block // 2
+            k_rotated = np.concatenate([_rotate(_pooled(k, block), cos[middle], sin[middle]), k_rotated])
+            v = np.concatenate([_pooled(v, block), v])
+            hidden_TT = np.concatenate([last[None, :] > p1_T1 - reach + 1, hidden_TT], axis=1)
+        score_NTT = np.einsum("tnh,snh->nts", _rotate(q, cos, sin), k_rotated) * scale
         score_NTT = np.where(hidden_TT, -np.inf, score_NTT)
         p_NTT = np.exp(score_NTT - score_NTT.max(-1, keepdims=True))
         p_NTT /= p_NTT.sum(-1, keepdims=True)
@@ -73,6 +88,11 @@ def _cos_and_sin(tiny: Tiny, T: int, local: bool) -> tuple[np.ndarray, np.ndarra
         magnitude = tiny.rope.magnitude(tiny.context)
     angle = np.arange(T)[:, None, None] * frequencies
     return magnitude * np.cos(angle), magnitude * np.sin(angle)
+
+
+def _pooled(y_TNH: np.ndarray, block: int) -> np.ndarray:
+    whole = len(y_TNH) // block * block
+    return y_TNH[:whole].reshape(-1, block, *y_TNH.shape[1:]).mean(1)
 
 
 def _rotate(y_TNH: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:

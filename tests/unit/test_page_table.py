@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from synapse_jax.kv.allocator import PageAllocator
+from synapse_jax.kv.kinds import Kind
 from synapse_jax.kv.sequence import PagedSequence
 from synapse_jax.kv.table import PageTable
 
@@ -97,7 +98,7 @@ def test_a_table_becomes_another():
 
 def test_a_sequence_serves_only_what_is_valid_in_all_kinds():
     allocators = [PageAllocator(8), PageAllocator(8)]
-    sequence = PagedSequence.empty((0, 3), allocators, C)
+    sequence = PagedSequence.empty((Kind(0), Kind(3)), allocators, C)
     sequence.extend(0, 12)
     sequence.held = 12
     sequence.slide(12)
