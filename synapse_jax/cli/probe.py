@@ -221,8 +221,8 @@ def _table(record: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _depth(at: dict[str, Any]) -> str:
     return (
-        f"gain {_interval(at['gain'])} nats a token, "
-        f"{_interval(at['gain_without_first'])} without the first; NLL recalled {at['needle_nll_recalled']:.3f}, unseen {at['needle_nll_unseen']:.3f}"
+        f"gain {_interval(at['gain'])} nats a token, {_interval(at['gain_without_first'])} without the first"
+        f"; NLL recalled {at['needle_nll_recalled']:.3f}, unseen {at['needle_nll_unseen']:.3f}"
     )
 
 

@@ -40,7 +40,7 @@ def plot_probes(probes: Mapping[str, Mapping[str, Any]], path: str) -> None:
     axes.set(xlabel="depth of the needle, tokens", ylabel="gain a token of the copy, nats (mean, 95 %)")
     for text in axes.legend(fontsize=8).get_texts():
         text.set_parse_math(False)
-    axes.set_title(f"Copy probe\n{textwrap.fill(NOTE, 110)}", fontsize=9)
+    axes.set_title(f"Copy probe\n{textwrap.fill(NOTE, 90, break_on_hyphens=False)}", fontsize=9)
     try:
         figure.savefig(path, dpi=150)
     except OSError as error:
