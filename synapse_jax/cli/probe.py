@@ -115,10 +115,6 @@ class _Work:
         self._blocks = plan.cut(tokens.ids, self._bos_id)
         self._plantable = plantable_ids(tokenizer._vocabulary)
         self._plants = draw_plants(plan, self._plantable)
-        if plan.blocks < ENOUGH_BLOCKS:
-            warn(f"{plan.blocks} blocks are few: an interval of the gain wants at least {ENOUGH_BLOCKS}")
-        if self._bos_id is not None and plan.measured[0] == 0:
-            warn(f"a needle at depth 0 takes the place of the block's BOS, token {self._bos_id}")
 
     @contextlib.contextmanager
     def checkpoint(self) -> Iterator[ProbeCheckpoint | None]:
@@ -134,6 +130,10 @@ class _Work:
     def run(self, checkpoint: ProbeCheckpoint | None) -> dict[str, Any]:
         """Measures every plant; returns the record."""
         values, plan = self._values, self._plan
+        if plan.blocks < ENOUGH_BLOCKS:
+            warn(f"{plan.blocks} blocks are few: an interval of the gain wants at least {ENOUGH_BLOCKS}")
+        if self._bos_id is not None and plan.measured[0] == 0:
+            warn(f"a needle at depth 0 takes the place of the block's BOS, token {self._bos_id}")
         entries = probe_entries(plan, self._policy)
         session = open_session(values, self._model, self._profile, entries, plan.length - 1)
         done = [] if checkpoint is None else list(checkpoint.trials)
