@@ -245,6 +245,12 @@ def test_trials_are_the_scores_of_independent_sequences_to_the_bit(name):
     assert len(trials) == 8
 
 
+def test_a_needle_out_of_reach_of_all_layers_gains_exactly_nothing():
+    """One layer that slides over 24 keys: the last row, 98, sees keys from 75 on."""
+    for trial in probe(new_session("mistral")):
+        assert (trial.gain == 0) == (trial.plant.depth + 7 < 98 - 23), trial.plant.depth
+
+
 def test_progress_reaches_every_position():
     seen = []
     probe(new_session("llama"), progress=lambda done, total: seen.append((done, total)))
