@@ -19,6 +19,7 @@ COMMANDS = {
     "score": "perplexity of a text or of tokens, by llama-perplexity's protocol",
     "compare": "two configurations on the same tokens: perplexity ratio, KL divergence, worst positions",
     "generate": "continue a prompt",
+    "probe": "copy probe: how much a random sequence gains from having occurred before, by depth",
     "tokenize": "token IDs of a text",
     "models": "models that have a name: licence, size, digest, whether they are here",
     "inspect": "what a model file says, and every problem found",

@@ -115,6 +115,7 @@ def test_help_of_a_command_shows_its_own_flags_only(synapse, command, flag):
             *("chunks", "score-last", "progress", "context"),
         },
         "generate": {"prompt", "prompt-file", "tokens", "max-new-tokens", "progress", "context"},
+        "probe": {*("length", "blocks", "depths", "plot", "text-file", "tokens"), *("progress", "context")},
         "tokenize": {"prompt", "text-file"},
         "inspect": set(),
         "models": {"fetch", "progress"},
