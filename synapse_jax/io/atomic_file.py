@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,6 +61,32 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """An empty folder beside its target, to be filled, that takes the target's name when the block ends well.
+
+    Nothing is ever replaced: a folder may hold what is not to be lost.
+
+    Raises:
+      InputError: the folder cannot be created, or its target is there and is no empty folder.
+    """
+    with _naming(path):
+        target = Path(os.path.realpath(path))
+        if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+            raise FileExistsError(0, "it is there already, and is no empty folder")
+        part = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part"))
+    try:
+        yield part
+        for file in part.rglob("*"):
+            if file.is_file():
+                with open(file, "r+b") as written:
+                    os.fsync(written.fileno())
+        part.chmod(0o777 & ~_umask())
+        part.replace(target)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
 
 
 @contextlib.contextmanager

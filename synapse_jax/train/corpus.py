@@ -1,7 +1,7 @@
 """Documents to train on, and those that are held out.
 
-A document's SHA-256 decides all: its place in the order, on which side of the split it falls, and whether it is
-there already. So equal texts make equal corpora, whatever the files are called and wherever they lie.
+A document's SHA-256 decides all: its place in the order, on which side of the split it falls, and whether it
+is there already. So equal texts make equal corpora, whatever the files are called and wherever they lie.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Document:
 
     @property
     def is_held_out(self) -> bool:
-        """Whether it belongs to the held-out split: its digest as a fraction of 1 is below `HELD_OUT_SHARE`."""
+        """Whether it is held out: its digest, as a fraction of 1, is below `HELD_OUT_SHARE`."""
         return int(self.sha256[:_LEADING_DIGITS], 16) < HELD_OUT_SHARE * 16**_LEADING_DIGITS
 
 

@@ -1,8 +1,8 @@
 """The corpus that small decoders are trained on by default: the sources of three Python packages.
 
-Django 5.2.8 (BSD-3-Clause), NetworkX 3.4.2 (BSD-3-Clause) and Twisted 24.11.0 (MIT): all their `.py` files, tests
-included. They are kept in the cache as one zip archive with a member for each document. What is read from it is
-checked against the corpus's own digest each time, so an archive that is damaged or of other versions is made again.
+Django 5.2.8 (BSD-3-Clause), NetworkX 3.4.2 (BSD-3-Clause) and Twisted 24.11.0 (MIT): all their `.py` files,
+tests included. They are kept in the cache as one zip archive with a member for each document. What is read
+from it is checked against the corpus's own digest each time, so a damaged archive is made again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Byte-pair vocabularies: trained on documents, and in the forms that model files hold them in.
 
-Words are cut as GPT-2 cuts them (`gpt-2` in llama.cpp) and spelled in its alphabet of bytes. The tokens are the 256
-bytes, then what the merges make in the order in which they were found, and last the token that ends a text.
+Words are cut as GPT-2 cuts them (`gpt-2` in llama.cpp) and spelled in its alphabet of bytes. The tokens are
+the 256 bytes, then what the merges make in the order in which they were found, and last the token that ends a
+text.
 """
 
 from __future__ import annotations

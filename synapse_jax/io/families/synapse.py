@@ -1,7 +1,8 @@
 """The synapse family: small decoders of this project that were trained with an attention policy.
 
-Sizes, keys and tensors are those of llama, but query and key rows are half-split. `synapse.attention.policy` is
-the policy's text. The architecture has a name of its own so that no program loads such a model as a dense one.
+Sizes, keys and tensors are those of llama, but query and key rows are half-split.
+`synapse.attention.policy` is the policy's text. The architecture has a name of its own so that no program
+loads such a model as a dense one.
 """
 
 from __future__ import annotations
