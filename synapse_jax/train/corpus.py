@@ -77,8 +77,16 @@ class Corpus:
         return documents_sha256(self.documents)
 
 
-def make_corpus(name: str, documents: Iterable[Document], *, license: str = "") -> Corpus:
+def make_corpus(
+    name: str, documents: Iterable[Document], *, license: str = "", source: str | None = None
+) -> Corpus:
     """Orders documents and leaves out what cannot be used; of equal ones the first name stays.
+
+    Args:
+      name: see `Corpus`.
+      documents: in any order.
+      license: see `Corpus`.
+      source: what messages call it; None: by its name.
 
     Raises:
       InputError: a split is left without a document.
@@ -96,7 +104,7 @@ def make_corpus(name: str, documents: Iterable[Document], *, license: str = "") 
     corpus = Corpus(name, license, ordered, repeated, empty, not_utf8)
     if not corpus.train or not corpus.held_out:
         raise InputError(
-            f"{name}: {len(ordered)} documents make {len(corpus.train)} to train on and "
+            f"{source or name}: {len(ordered)} documents make {len(corpus.train)} to train on and "
             f"{len(corpus.held_out)} held out; both need at least one "
             f"(left out: {empty} empty, {not_utf8} not UTF-8, {repeated} repeated)"
         )
@@ -104,7 +112,7 @@ def make_corpus(name: str, documents: Iterable[Document], *, license: str = "") 
 
 
 def documents_from_folder(folder: str | os.PathLike[str]) -> Corpus:
-    """A corpus of the files in a folder and in the folders below it.
+    """A corpus of the files in a folder and in the folders below it, by the folder's name.
 
     Every file is one document. Files and folders whose names begin with a dot are not looked at, nor what
     links to folders lead to.
@@ -115,7 +123,8 @@ def documents_from_folder(folder: str | os.PathLike[str]) -> Corpus:
     root = Path(folder)
     if not root.is_dir():
         raise InputError(f"{shown_path(root)}: is not a folder of text files")
-    return make_corpus(shown_path(root), (Document(name, read_bytes(path)) for name, path in _files(root)))
+    documents = (Document(name, read_bytes(path)) for name, path in _files(root))
+    return make_corpus(shown_path(root.resolve().name), documents, source=shown_path(root))
 
 
 def documents_sha256(documents: Iterable[Document]) -> str:

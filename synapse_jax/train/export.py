@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import os
-from pathlib import Path
 
 import gguf
 import numpy as np
@@ -14,7 +12,7 @@ from synapse_jax.io.atomic_file import atomic_path
 from synapse_jax.io.families import FAMILIES
 from synapse_jax.io.families.synapse import POLICY
 from synapse_jax.spec.model import ModelSpec
-from synapse_jax.train.trained import TrainedDecoder
+from synapse_jax.train.trained import TRAINING_KEY, TrainedDecoder
 
 _FILE_TYPES = {"F32": gguf.LlamaFileType.ALL_F32, "Q8_0": gguf.LlamaFileType.MOSTLY_Q8_0}
 """Stored types of matrices to what the file says about itself."""
@@ -41,7 +39,7 @@ def write_gguf(decoder: TrainedDecoder, path: str | os.PathLike[str], *, weight_
         )
     tensors = _tensors(decoder, gguf.GGMLQuantizationType[weight_type])
     with atomic_path(path) as part:
-        writer = _writer(part, decoder.spec.arch)
+        writer = gguf.GGUFWriter(part, decoder.spec.arch)
         _add_metadata(writer, decoder, weight_type)
         for name, (array, kind) in tensors.items():
             writer.add_tensor(name, array, raw_dtype=kind)
@@ -89,11 +87,6 @@ def _tensors(
     return tensors
 
 
-def _writer(path: Path, arch: str) -> gguf.GGUFWriter:
-    logging.getLogger("gguf").setLevel(logging.WARNING)  # it would announce every file
-    return gguf.GGUFWriter(path, arch)
-
-
 def _add_metadata(writer: gguf.GGUFWriter, decoder: TrainedDecoder, weight_type: str) -> None:
     writer.add_type("model")
     writer.add_file_type(_FILE_TYPES[weight_type])
@@ -127,14 +120,12 @@ def _spec_keys(spec: ModelSpec) -> dict[str, str | int | float]:
 
 
 def _add(writer: gguf.GGUFWriter, key: str, value: str | int | float) -> None:
-    """Adds a key in the type that readers of its kind of value expect."""
+    """Adds a key in the type that readers expect; numbers about the training keep all their digits."""
     if isinstance(value, bool):
         writer.add_bool(key, value)
     elif isinstance(value, int):
         (writer.add_uint32 if value < 1 << 32 else writer.add_uint64)(key, value)
     elif isinstance(value, float):
-        # Sizes and bases of a spec are float32 already; what describes the training keeps all its digits.
-        exact = float(np.float32(value)) == value
-        (writer.add_float32 if exact else writer.add_float64)(key, value)
+        (writer.add_float64 if key.startswith(TRAINING_KEY) else writer.add_float32)(key, value)
     else:
         writer.add_string(key, value)

@@ -32,8 +32,8 @@ def write_folder(decoder: TrainedDecoder, folder: str | os.PathLike[str]) -> Non
     spec = decoder.spec
     if spec.attention != "dense":
         raise InputError(
-            f"model: attention is {spec.attention}: a Hugging Face folder cannot declare it, and programs would "
-            "load a dense model; export a GGUF file"
+            f"model: attention is {spec.attention}: a Hugging Face folder cannot declare it, and programs "
+            "would load a dense model; export a GGUF file"
         )
     tensors = {source.tensor: decoder.weights[name] for name, source in folder_weights(spec).items()}
     with atomic_folder(folder) as part:

@@ -17,10 +17,12 @@ from synapse_jax.train.shape import shape_of
 from synapse_jax.train.vocabulary import PairVocabulary
 
 Provenance = Mapping[str, str | int | float]
-"""Where a model is from: `general.…` keys of the GGUF specification, which are texts, and `synapse.training.…`."""
+"""Where a model is from: `general.…` keys of the GGUF specification, which are texts, and keys that begin
+with `TRAINING_KEY`."""
 
-_TRAINING_KEY = f"synapse.{TRAINING}"
-_KEY = re.compile(rf"(general|{re.escape(_TRAINING_KEY[:-1])})(\.[a-z0-9_]+)+")
+TRAINING_KEY = f"synapse.{TRAINING}"
+"""How keys about the training begin."""
+_KEY = re.compile(rf"(general|{re.escape(TRAINING_KEY[:-1])})(\.[a-z0-9_]+)+")
 _OWN_KEYS = frozenset(
     f"general.{key}" for key in ("architecture", "alignment", "file_type", "quantization_version", "type")
 )
@@ -29,7 +31,7 @@ _OWN_KEYS = frozenset(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TrainedDecoder:
-    """Spec, weights and vocabulary of a decoder that a `DecoderShape` describes. A session can run it as it is.
+    """Spec, weights and vocabulary of a decoder that a `DecoderShape` describes. A session can run it.
 
     Raises:
       InputError: the model is not such a decoder, the vocabulary is of another size, a weight is not finite,
@@ -50,7 +52,7 @@ class TrainedDecoder:
         shape_of(self.spec)
         if self.vocabulary.size != self.spec.vocab_size:
             raise InputError(
-                f"model: vocab_size is {self.spec.vocab_size}, the vocabulary has {self.vocabulary.size} tokens"
+                f"model: vocab_size is {self.spec.vocab_size}, the vocabulary has {self.vocabulary.size}"
             )
         shapes = {name: source.shape for name, source in FAMILIES[self.spec.arch].weights(self.spec).items()}
         if set(self.weights) != set(shapes):
@@ -82,14 +84,12 @@ def corpus_provenance(corpus: Corpus, vocabulary: PairVocabulary) -> dict[str, s
         "corpus_sha256": corpus.sha256,
         "vocabulary_sha256": vocabulary.sha256,
     }
-    return {_TRAINING_KEY + key: value for key, value in facts.items() if value}
+    return {TRAINING_KEY + key: value for key, value in facts.items() if value}
 
 
 def _check_provenance(key: str, value: object) -> None:
     if not _KEY.fullmatch(key) or key in _OWN_KEYS:
-        raise InputError(
-            f"provenance: {key!r} is not a key general.… or {_TRAINING_KEY}… that is free to use"
-        )
+        raise InputError(f"provenance: {key!r} is not a key general.… or {TRAINING_KEY}… that is free to use")
     kinds = str if key.startswith("general.") else (str, int, float)
     if not isinstance(value, kinds) or (isinstance(value, int) and not 0 <= value < 2**63):
         raise InputError(f"provenance: {key} is {value!r}, which a file cannot hold")
