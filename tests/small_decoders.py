@@ -40,8 +40,8 @@ def random_decoder(
 ) -> TrainedDecoder:
     """A decoder of which nothing is trained but the vocabulary.
 
-    Attention is peaked, so that an error in rotary positions shows, but less than in `tests.tiny`: rounding is
-    not to hide it.
+    Attention is peaked, so that an error in rotary positions shows, but less than in `tests.tiny`, which
+    amplifies rounding.
     """
     small = dict(vocabulary=SIZE, width=64, layers=2, query_heads=4, kv_heads=2, head_size=32, ffn_width=96)
     spec = DecoderShape(**{**small, "context": 256, **sizes}).spec()
