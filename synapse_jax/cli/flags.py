@@ -148,8 +148,9 @@ def define_runtime(values: flags.FlagValues, *, context: int | None) -> None:
     flags.DEFINE_string(
         "attention",
         "dense",
-        "Attention policy: dense, or pages:budget=B,window=W with further page=16, sink=1, "
-        "select=bound|random, heads=kv|query, dense_layers=0+1+28-29, seed=0. B and W are in tokens.",
+        "Attention policy: dense (the file's own); window:W; compressed:window=W,block=b; or "
+        "pages:budget=B,window=W with further page=16, sink=1, select=bound|random, heads=kv|query, "
+        "dense_layers=0+1+28-29, seed=0. B, W and b are in tokens.",
         flag_values=values,
     )
     flags.DEFINE_integer(

@@ -113,7 +113,7 @@ class _Work:
         self._policy = resolve(profile, model.spec).policy
         self._bos_id = tokenizer.bos_id if tokenizer.add_bos else None
         self._blocks = plan.cut(tokens.ids, self._bos_id)
-        self._plantable = plantable_ids(tokenizer._vocabulary)
+        self._plantable = plantable_ids(tokenizer.vocabulary)
         self._plants = draw_plants(plan, self._plantable)
 
     @contextlib.contextmanager

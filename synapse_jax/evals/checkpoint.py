@@ -1,23 +1,16 @@
-"""Checkpoints of a scoring run: what it is a run of, then its chunks, a line each."""
+"""Checkpoints of a scoring run: a line for every chunk."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
-import json
 import os
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from synapse_jax.errors import InputError, RunError
+from synapse_jax.errors import InputError
+from synapse_jax.evals.checkpoint_file import CheckpointFile
 from synapse_jax.evals.score import ChunkScore
-from synapse_jax.io.quoting import shown_path
-
-SCHEMA = "synapse.checkpoint/1"
-BEGINNING = b'{"schema": "synapse.checkpoint/'
-"""First bytes of every checkpoint."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,52 +22,15 @@ class TraceEnd:
     """Of so many bytes."""
 
 
-class Checkpoint:
-    """A file that grows by a line a chunk, each on the disk before the next chunk begins.
-
-    A run that was killed goes on after the last whole line. Floats are written so that they read back to the
-    bit. The file's first line says what was run; a run of anything else is refused.
-
-    Args:
-        path: the file.
-        identity: what the figures depend on, as nested objects of JSON values.
-        resume: whether the file may be there already.
-
-    Raises:
-        InputError: the file cannot be used, is there without `resume`, or is of another run.
-    """
+class Checkpoint(CheckpointFile):
+    """The chunks of a scoring run that are done, and where their trace ends."""
 
     def __init__(self, path: str | os.PathLike[str], identity: Mapping[str, Any], *, resume: bool):
-        self._shown, self._identity = shown_path(path), dict(identity)
         self.chunks: list[ChunkScore] = []
         """Chunks that are done, in order."""
         self.trace_end = TraceEnd()
         """Where the trace of these ends."""
-        self._graphs: dict[str, Any] | None = None
-        self._file = self._open(Path(path), resume)
-        try:
-            self._read()
-        except BaseException:
-            self._file.close()
-            raise
-
-    def __enter__(self) -> Checkpoint:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def begin(self, graphs: Mapping[str, Any]) -> None:
-        """Says which compiled graphs the run uses, by entry.
-
-        Raises:
-            InputError: the chunks that are there came from other graphs: their sums may differ in bits.
-        """
-        if self._graphs is None:
-            self._graphs = dict(graphs)
-            self._append({"schema": SCHEMA, "identity": self._identity, "graphs": self._graphs})
-        else:
-            self._check("graphs", self._graphs, dict(graphs))
+        super().__init__(path, identity, resume=resume)
 
     def add(self, chunk: ChunkScore, trace_end: TraceEnd) -> None:
         """Puts a chunk on the disk.
@@ -82,95 +38,15 @@ class Checkpoint:
         Raises:
             RunError: it cannot be written.
         """
-        self._append({**dataclasses.asdict(chunk), "trace": dataclasses.asdict(trace_end)})
+        self.append({**dataclasses.asdict(chunk), "trace": dataclasses.asdict(trace_end)})
         self.chunks.append(chunk)
         self.trace_end = trace_end
 
-    def _open(self, path: Path, resume: bool) -> BinaryIO:
-        try:
-            if path.exists() and not path.is_file():
-                raise OSError(0, "is not a file")
-            if path.exists() and path.stat().st_size and not resume:
-                raise InputError(f"{self._shown}: is there already; --resume goes on with it")
-            file = open(path, "r+b" if path.exists() else "x+b", buffering=0)
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else str(error)
-            raise InputError(f"{self._shown}: cannot be used as a checkpoint: {reason}") from None
-        _lock(file, self._shown)
-        return file
-
-    def _read(self) -> None:
-        """Reads what is there and cuts a last line off that was not written whole."""
-        data = self._file.read()
-        whole = data[: data.rfind(b"\n") + 1]
-        # Half a first line is cut off as well, but only if it is one of ours.
-        if not whole and data[: len(BEGINNING)] != BEGINNING[: len(data)]:
-            raise InputError(f"{self._shown}: line 1 is not of a checkpoint")
-        lines = whole.splitlines()
-        for number, line in enumerate(lines, 1):
-            try:
-                value = json.loads(line)
-                if number == 1:
-                    self._read_header(value)
-                else:
-                    self._read_chunk(value)
-            except InputError:
-                raise
-            except (ValueError, KeyError, TypeError):
-                raise InputError(f"{self._shown}: line {number} is not of a checkpoint") from None
-        self._file.truncate(len(whole))
-        self._file.seek(len(whole))
-
-    def _read_header(self, value: dict[str, Any]) -> None:
-        if value["schema"] != SCHEMA:
-            raise InputError(f"{self._shown}: is a {value['schema']}, not a {SCHEMA}")
-        self._check("identity", value["identity"], self._identity)
-        self._graphs = value["graphs"]
-
-    def _read_chunk(self, value: dict[str, Any]) -> None:
+    def read_line(self, value: dict[str, Any]) -> None:
+        """Takes in a chunk."""
         trace_end = TraceEnd(**value.pop("trace"))
         chunk = ChunkScore(**value)
         if chunk.index != len(self.chunks):
-            raise InputError(
-                f"{self._shown}: chunk {chunk.index} is where chunk {len(self.chunks)} should be"
-            )
+            raise InputError(f"{self.shown}: chunk {chunk.index} is where chunk {len(self.chunks)} should be")
         self.chunks.append(chunk)
         self.trace_end = trace_end
-
-    def _check(self, name: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
-        different = sorted(_differences(theirs, json.loads(json.dumps(ours))))
-        if different:
-            raise InputError(f"{self._shown}: is of another run: {', '.join(different)} differ ({name})")
-
-    def _append(self, value: Mapping[str, Any]) -> None:
-        line = json.dumps(value, allow_nan=False).encode() + b"\n"
-        try:
-            if self._file.write(line) != len(line):
-                raise OSError(0, "only a part of a line was written")
-            os.fsync(self._file.fileno())
-        except OSError as error:
-            raise RunError(f"{self._shown}: cannot be written: {error.strerror}") from error
-
-
-def _differences(a: Any, b: Any, path: str = "") -> list[str]:
-    """Paths at which two JSON values differ."""
-    if isinstance(a, dict) and isinstance(b, dict):
-        found = []
-        for key in a.keys() | b.keys():
-            found += _differences(a.get(key), b.get(key), f"{path}.{key}" if path else key)
-        return found
-    return [] if a == b else [path]
-
-
-def _lock(file: BinaryIO, shown: str) -> None:
-    """Keeps a second run away from the file, where the system can; a lock ends with its process."""
-    with contextlib.suppress(ImportError):
-        import fcntl
-
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            file.close()
-            is_held = isinstance(error, BlockingIOError)
-            reason = "another run is writing it" if is_held else f"cannot be locked: {error.strerror}"
-            raise InputError(f"{shown}: {reason}") from None

@@ -7,15 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from synapse_jax.errors import InputError
-from synapse_jax.evals.checkpoint import Checkpoint
+from synapse_jax.evals.checkpoint_file import CheckpointFile
 from synapse_jax.evals.probe import Trial
 from synapse_jax.evals.probe_plan import Plant
 from synapse_jax.evals.probe_result import trial_fields
-from synapse_jax.io.quoting import shown_path
 
 
-class ProbeCheckpoint(Checkpoint):
-    """A checkpoint whose lines are trials; file, identity and errors are those of `Checkpoint`.
+class ProbeCheckpoint(CheckpointFile):
+    """A checkpoint whose lines are trials; file, identity and errors are those of `CheckpointFile`.
 
     Args:
         path: the file.
@@ -35,7 +34,7 @@ class ProbeCheckpoint(Checkpoint):
         *,
         resume: bool,
     ):
-        self._path, self._plants = shown_path(path), plants
+        self._plants = plants
         self.trials: list[Trial] = []
         """Trials that are done, in the order of the plants."""
         super().__init__(path, identity, resume=resume)
@@ -46,18 +45,18 @@ class ProbeCheckpoint(Checkpoint):
         Raises:
             RunError: it cannot be written.
         """
-        self._append(trial_fields(trial))
+        self.append(trial_fields(trial))
         self.trials.append(trial)
 
-    def _read_chunk(self, value: dict[str, Any]) -> None:
-        """Reads a line after the first."""
+    def read_line(self, value: dict[str, Any]) -> None:
+        """Takes in a trial."""
         needle, decoy, recalled, unseen = (
             tuple(value[name]) for name in ("needle", "decoy", "recalled", "unseen")
         )
         plant, index = Plant(value["block"], value["depth"], needle, decoy), len(self.trials)
         if index >= len(self._plants) or plant != self._plants[index]:
             raise InputError(
-                f"{self._path}: trial {index}, block {plant.block} at depth {plant.depth}, is not of this run"
+                f"{self.shown}: trial {index}, block {plant.block} at depth {plant.depth}, is not of this run"
             )
         if not all(len(nll) == len(plant.needle) for nll in (recalled, unseen)):
             raise ValueError("an NLL is missing")

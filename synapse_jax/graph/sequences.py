@@ -61,7 +61,7 @@ def sequence_function(ir: ModelIR) -> Callable[[Params, Array, Angles], jax.Arra
 
 
 def loss_function(ir: ModelIR) -> Callable[[Params, Array, Array, Angles], jax.Array]:
-    """The function (params, tokens int32 [B, S], targets int32 [B, S], angles) → NLL in nats, float32 [B, S]."""
+    """The function (params, tokens int32 [B, S], targets int32 [B, S], angles) → NLL float32 [B, S]."""
     logits_of = sequence_function(ir)
 
     def call(params: Params, token_BS: Array, target_BS: Array, angles: Angles) -> jax.Array:

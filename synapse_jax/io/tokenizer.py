@@ -69,6 +69,11 @@ class Tokenizer:
         """What was unusual in the metadata, one line each; show them to the user."""
 
     @property
+    def vocabulary(self) -> Vocabulary:
+        """The tokens themselves."""
+        return self._vocabulary
+
+    @property
     def vocab_size(self) -> int:
         """V, number of tokens."""
         return len(self._vocabulary.pieces)
