@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 from synapse_jax.errors import InputError, RunError
 from synapse_jax.io.quoting import shown_path
@@ -43,7 +43,7 @@ class CheckpointFile(abc.ABC):
             self._file.close()
             raise
 
-    def __enter__(self) -> Checkpoint:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

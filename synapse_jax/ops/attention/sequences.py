@@ -5,7 +5,7 @@ Nothing is cached, so it can be differentiated. It is what attention over pages 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +17,9 @@ from synapse_jax.ops.elementwise import rotate
 class Turns(NamedTuple):
     """Angles that turn the rotated keys of a block to its midpoint (`spec.rope_table.turn_rows`)."""
 
-    cos_ER: jax.Array
+    cos_ER: Any
     """float32 [b, R]."""
-    sin_ER: jax.Array
+    sin_ER: Any
     """float32 [b, R]."""
 
 
