@@ -41,11 +41,17 @@ def angles(ir: ModelIR, length: int) -> Angles:
     return Angles(np.stack([cos for cos, _ in rows]), np.stack([sin for _, sin in rows]), turns)
 
 
-def sequence_function(ir: ModelIR) -> Callable[[Params, Array, Angles], jax.Array]:
+def sequence_function(
+    ir: ModelIR, attend: Callable[..., jax.Array] = attend_sequence
+) -> Callable[[Params, Array, Angles], jax.Array]:
     """The function (params, tokens int32 [B, S], angles) → logits float32 [B, S, V] of all rows.
 
     Its layers are those of `entry_function`; only attention is another form of the same policy
     (`ops.attention.sequences`). It keeps [B, N, S, S] scores.
+
+    Args:
+        ir: the model.
+        attend: another form of `attend_sequence`, for those who look on.
 
     Raises:
         ValueError: the policy is one of decoded tokens: whole sequences have none.
@@ -54,7 +60,7 @@ def sequence_function(ir: ModelIR) -> Callable[[Params, Array, Angles], jax.Arra
         raise ValueError(f"attention {ir.profile.attention} reads less only in decoding")
 
     def call(params: Params, token_BS: Array, angles: Angles) -> jax.Array:
-        model = Model(ir, params, _attention(angles.turns))
+        model = Model(ir, params, _attention(attend, angles.turns))
         return jax.vmap(lambda token_S: _logits(model, token_S, angles))(token_BS)
 
     return call
@@ -92,10 +98,10 @@ def _logits(model: Model, token_S: jax.Array, angles: Angles) -> jax.Array:
     return model.head(x_SD)
 
 
-def _attention(turns: Turns | None):
-    def attend(node: Node, cache, q_SNH, k_SKH, v_SKH, rows: Rows, index):
+def _attention(attend: Callable[..., jax.Array], turns: Turns | None):
+    def attend_node(node: Node, cache, q_SNH, k_SKH, v_SKH, rows: Rows, index):
         is_compressed = isinstance(node_policy(node), Compressed)
         scale, window = float(node.attribute("scale")), int(node.attribute("window"))
-        return attend_sequence(q_SNH, k_SKH, v_SKH, scale, window, turns if is_compressed else None), cache
+        return attend(q_SNH, k_SKH, v_SKH, scale, window, turns if is_compressed else None), cache
 
-    return attend
+    return attend_node
