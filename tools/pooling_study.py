@@ -2,10 +2,10 @@
 
     python tools/pooling_study.py --output FOLDER [--model NAME] [--length N]
 
-Queries and keys of every layer and head of a real model, on the first tokens of the parity text. A block of b
-keys is pooled twice: rotated keys are averaged (after), or unrotated keys are averaged and the mean is rotated
-at the block's midpoint (before: what `compressed` does). Rotation keeps lengths, so |after| / |before| is what
-averaging at different angles takes away. Writes pooling.json and pooling.png, and prints a markdown table.
+Queries and keys of every layer and head of a real model, on the first tokens of the parity text. A block of
+b keys is pooled twice: rotated keys are averaged (after), or unrotated keys are averaged and the mean is
+rotated at the block's midpoint (before: what `compressed` does). Rotation keeps lengths, so |after| / |before|
+is what averaging at different angles takes away. Writes pooling.json and pooling.png, prints a markdown table.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT))
 import synapse_jax as sj  # noqa: E402
 from synapse_jax.graph.sequences import angles, sequence_function  # noqa: E402
 from synapse_jax.ir.build import build  # noqa: E402
-from synapse_jax.ops.attention import sequences  # noqa: E402
+from synapse_jax.ops.attention.sequences import attend_sequence  # noqa: E402
 from synapse_jax.runtime.params import load_params  # noqa: E402
 from synapse_jax.spec.rope_table import rope_rows  # noqa: E402
 from synapse_jax.spec.runtime import resolve  # noqa: E402
@@ -72,21 +72,14 @@ def study(name: str, length: int) -> dict[str, Any]:
 def queries_and_keys(ir, params, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Rotated queries and keys of every layer, on their way through the engine's own graph."""
     seen: list[tuple[Any, Any]] = []
-    attend = sequences.attend_sequence
 
     def watched(q, k, v, *rest):
         jax.debug.callback(lambda q, k: seen.append((np.asarray(q), np.asarray(k))), q, k, ordered=True)
-        return attend(q, k, v, *rest)
+        return attend_sequence(q, k, v, *rest)
 
-    import synapse_jax.graph.sequences as graph
-
-    graph.attend_sequence = watched
-    try:
-        one = jax.jit(lambda params, ids, angles: sequence_function(ir)(params, ids[None], angles)[0, -1])
-        one(params, ids, angles(ir, len(ids))).block_until_ready()
-        jax.effects_barrier()
-    finally:
-        graph.attend_sequence = attend
+    function = sequence_function(ir, watched)
+    jax.jit(lambda *x: function(*x)[0, -1])(params, ids[None], angles(ir, len(ids))).block_until_ready()
+    jax.effects_barrier()
     return np.stack([q for q, _ in seen]), np.stack([k for _, k in seen])
 
 
@@ -133,20 +126,12 @@ def plot(record: dict[str, Any], path: Path) -> None:
     for block, found in record["blocks"].items():
         left.plot(found["offset"], found["shortening"], "o-", label=f"b = {block}")
         right.plot(found["offset"], found["score_error"], "o-", label=f"b = {block}")
-    left.set(
-        title="|pooled after rotation| / |pooled before|, median",
-        xlabel="block offset, tokens",
-        ylim=(0, 1.05),
-    )
-    right.set(
-        title="|Δ score| of the last query / spread of its scores",
-        xlabel="block offset, tokens",
-        ylim=(0, None),
-    )
+    left.set(title="|pooled after rotation| / |pooled before|, median", ylim=(0, 1.05))
+    right.set(title="|Δ score| of the last query / spread of its scores", ylim=(0, None))
+    for axes in (left, right):
+        axes.set_xlabel("block offset, tokens")
     left.legend()
-    figure.suptitle(
-        f"{record['model']}, {record['length']} tokens: keys pooled after rotation against before"
-    )
+    figure.suptitle(f"{record['model']}, {record['length']} tokens")
     figure.savefig(path, dpi=120)
 
 
