@@ -2,10 +2,10 @@
 
     python tools/pooling_study.py --output FOLDER [--model NAME] [--length N]
 
-Queries and keys of every layer and head of a real model, on the first tokens of the parity text. A block of
-b keys is pooled twice: rotated keys are averaged (after), or unrotated keys are averaged and the mean is
-rotated at the block's midpoint (before: what `compressed` does). Rotation keeps lengths, so |after| / |before|
-is what averaging at different angles takes away. Writes pooling.json and pooling.png, prints a markdown table.
+Queries and keys of every layer and head of a real model, on the first tokens of the parity text. A block
+of b keys is pooled twice: rotated keys are averaged (after), or unrotated keys are averaged and the mean
+is rotated at the midpoint (before: what `compressed` does). Rotation keeps lengths, so |after| / |before| is
+what averaging at different angles takes away. Writes pooling.json and pooling.png, prints a table.
 """
 
 from __future__ import annotations
