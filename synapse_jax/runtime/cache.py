@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
@@ -200,6 +201,19 @@ class Cache:
         for snapshot in self._snapshots:
             snapshot.release()
         self._snapshots.clear()
+
+    @_whole
+    def adopt(self, other: Cache) -> None:
+        """Holds a copy of what another cache's main sequence and its snapshots hold.
+
+        Raises:
+            InputError: its pages are of another shape.
+        """
+        self._pools.adopt(other._pools)
+        # One copy of all of them: tables go on sharing their allocators.
+        self._allocators, self.main, self._snapshots = copy.deepcopy(
+            (other._allocators, other.main, other._snapshots)
+        )
 
     def drop(self) -> None:
         """Forgets the contents and frees the pages; the next step makes new ones."""

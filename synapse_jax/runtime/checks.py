@@ -34,19 +34,16 @@ def check_scoring(policy: AttentionPolicy, rows: int, reuse: bool) -> None:
     """Refuses row counts that a session cannot score with.
 
     Raises:
-        InputError: outside 1 … 512; another count than 1 under a policy of single tokens; reuse with 1.
+        InputError: outside 1 … 512; another count than 1 under a policy of single tokens; reuse with 1 under
+            any other.
     """
     if not 1 <= rows <= MAX_STEP_ROWS:
         raise InputError(f"scoring rows {rows} are not from 1 to {MAX_STEP_ROWS}")
-    if policy.is_decode_only and reuse:
-        raise InputError(
-            f"attention {policy} scores without reuse: tokens before the scored rows are a prompt"
-        )
     if policy.is_decode_only and rows != 1:
         raise InputError(
             f"attention {policy} is of tokens evaluated one by one: it needs scoring rows 1, not {rows}"
         )
-    if reuse and rows == 1:
+    if reuse and rows == 1 and not policy.is_decode_only:
         raise InputError("reuse needs at least 2 scoring rows: the one-row entry gives other bits")
 
 

@@ -85,7 +85,9 @@ def score_tokens(
         assert rows == 1
         evaluate, begin = _score_as_decoded, start - 1
         report = (lambda done: None) if progress is None else (lambda done: progress(done, len(ids) - 1))
-        evaluate_tokens(runner, ids[:begin], 0, reused, report, wants_logits=False)
+        evaluate_tokens(runner, ids[reused.tokens : begin], reused.tokens, reused, report, wants_logits=False)
+        if reused.is_on:
+            runner.cache.take_snapshot(begin)
     for first, count in runner.steps(len(ids) - 1, rows, begin):
         skip = min(max(start - 1 - first, 0), count)
         step_nll, step_greedy = evaluate(runner, ids, first, count, skip, rows)

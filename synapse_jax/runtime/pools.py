@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from synapse_jax.errors import RunError
+from synapse_jax.errors import InputError, RunError
 from synapse_jax.graph.moves import copy_between_pages, grow_pages
 from synapse_jax.kv.pages import Pages, abstract_pages, page_kinds
 from synapse_jax.kv.table import Copy
@@ -65,6 +65,22 @@ class Pools:
         shapes = abstract_pages(self._spec, self._profile, self._profile.page_size)
         kinds = page_kinds(self._spec, self._profile)
         return _bytes([shape for shape, kind in zip(shapes, kinds, strict=True) if kind is None])
+
+    def adopt(self, other: Pools) -> None:
+        """A copy of other pools.
+
+        Raises:
+            InputError: they are of another shape.
+            RunError: there is no memory for it.
+        """
+        shapes = [abstract_pages(p._spec, p._profile, other.capacity) for p in (self, other)]
+        if shapes[0] != shapes[1]:
+            raise InputError(
+                f"attention {self._profile.attention} keeps other pages than {other._profile.attention}"
+            )
+        self._check_memory(other.allocated_bytes, "there is no room for a copy of the KV cache")
+        self.capacity = other.capacity
+        self._pages = None if other._pages is None else tuple(map(jnp.copy, other._pages))
 
     def drop(self) -> None:
         """Frees the pages; the next step makes new ones."""

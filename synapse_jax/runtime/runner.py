@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import jax
 import numpy as np
 
 from synapse_jax.dims import MAX_STEP_ROWS, row_bucket
@@ -42,6 +43,7 @@ class Runner:
         positions: positions to make room for at once.
         log: told, a line each time, what compiles; the `synapse_jax` logger by default.
         progress: called with (weights loaded, weights in all).
+        params: the weights, where they are on the device already.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Runner:
         positions: int,
         log: Callable[[str], None] | None,
         progress: Progress | None,
+        params: dict[str, jax.Array] | None = None,
     ):
         self.spec, self.profile = spec, profile
         self.device = find_device(profile.device)
@@ -66,7 +69,7 @@ class Runner:
         # The compiler's memory is given back before the weights need theirs.
         self._compile([self.entry(name, rows) for name, rows in fitting(profile, ready)])
         started = time.perf_counter()
-        self.params = load_params(self.ir, model, self.device, progress)
+        self.params = params or load_params(self.ir, model, self.device, progress)
         self.load_s = time.perf_counter() - started
         """Seconds spent reading, converting and placing the weights."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
@@ -39,6 +41,7 @@ class Session:
         positions: positions to make room for at once; more are made room for when they come.
         log: told, a line each time, what compiles; the `synapse_jax` logger by default.
         progress: called with (weights loaded, weights in all).
+        sharing: a session of the same model whose weights are used; see `with_attention`.
 
     Raises:
         InputError: the profile does not fit the model or the machine.
@@ -53,12 +56,20 @@ class Session:
         positions: int = 1,
         log: Callable[[str], None] | None = None,
         progress: Progress | None = None,
+        sharing: Session | None = None,
     ):
         self.spec = model.spec
         self.profile = resolve(profile or RuntimeProfile(), model.spec)
-        self._model = model
+        self._model, self._log = model, log
         self._runner = Runner(
-            model, self.spec, self.profile, ready=ready, positions=positions, log=log, progress=progress
+            model,
+            self.spec,
+            self.profile,
+            ready=ready,
+            positions=positions,
+            log=log,
+            progress=progress,
+            params=None if sharing is None else sharing._runner.params,
         )
         self.device, self.ir = self._runner.device, self._runner.ir
         self.cache = self._runner.cache
@@ -111,7 +122,8 @@ class Session:
                 approximate attention policy needs 1: rows start − 1 and later then have the decode role, and
                 what comes before them is evaluated as a prompt, in full-size steps.
             reuse: begin with what the session holds of these tokens: up to the last position whose NLL it
-                remembers, or has no need of. Not a bit changes. The tokens are remembered afterwards.
+                remembers, or has no need of. Not a bit changes. The tokens are remembered afterwards; under
+                a policy of decoded tokens those before the scored rows, which are a prompt.
             progress: called with (positions evaluated, positions to evaluate) after every step.
 
         Returns:
@@ -127,17 +139,37 @@ class Session:
             raise InputError(f"score range {start} … {stop} is not 1 ≤ start < stop ≤ {len(ids)} tokens")
         check_scoring(self.profile.policy, rows, reuse)
         nll, greedy = np.zeros(stop - start, np.float32), np.zeros(stop - start, np.int32)
-        remembered = self._prefix.tokens
-        known = remembered.read_scores(ids, start, nll, greedy) if reuse else 0
+        remembered, decodes = self._prefix.tokens, self.profile.policy.is_decode_only
+        known = remembered.read_scores(ids, start, nll, greedy) if reuse and not decodes else 0
         # The row before the first unknown position is evaluated again, and in any case the last one.
-        held = ids[: remembered.exact(min(start - 1 + known, stop - 2))]
+        held = ids[: remembered.exact(start - 1 if decodes else min(start - 1 + known, stop - 2))]
         with self._prefix.evaluation(held, stop - 1, reuse=reuse) as reused:
             score_tokens(self._runner, ids[:stop], start, rows, reused, nll, greedy, progress)
-        if reuse:
+        if reuse and decodes:
+            remembered.add(ids[reused.tokens : start - 1])
+        elif reuse:
             remembered.add(ids[reused.tokens : stop])
             remembered.add_scores(start, nll, greedy)
             self.cache.take_snapshot(stop - 1)
         return Scores(nll, greedy, reused.tokens, positions_read(self.profile.policy, start, stop))
+
+    def with_attention(self, attention: str) -> Session:
+        """A session of the same weights under another policy of decoded tokens, which holds the same prompt.
+
+        Prompts attend densely under all of them, so one evaluation serves many policies. The pages are
+        copied: neither session changes the other.
+
+        Raises:
+            InputError: a policy that keeps other pages than this session's.
+        """
+        profile = dataclasses.replace(self.profile, attention=attention)
+        for policy in (self.profile.policy, profile.policy):
+            if not policy.is_decode_only:
+                raise InputError(f"attention {policy} is not one of decoded tokens: it shares no prompt")
+        other = Session(self._model, profile, ready=[], log=self._log, sharing=self)
+        other.cache.adopt(self.cache)
+        other._prefix.tokens = copy.deepcopy(self._prefix.tokens)
+        return other
 
     def score_continuations(
         self,

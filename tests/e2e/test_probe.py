@@ -112,6 +112,18 @@ def test_pages_are_probed_in_the_decode_role(synapse, tiny):
     assert result["trials"][0]["recalled"] != dense["trials"][0]["recalled"]
 
 
+def test_windows_gain_nothing_beyond_their_reach(synapse, tiny):
+    """Two layers with a window of 4 reach 6 keys back; the needle at depth 24 ends right before the copy."""
+    result = synapse(*probe(tiny, "--attention", "window:4", "--page-size", 16, "--json")).record["result"]
+    assert result["reach"] == {"one_layer": 3, "stacked": 6}
+    gains = {row["depth"]: row["gain"] for row in result["rows"]}
+    assert gains[0] == gains[7] == 0 and gains[24] != 0
+    pooled = ["--attention", "compressed:window=4,block=4", "--page-size", 16]
+    result = synapse(*probe(tiny, *pooled, "--json")).record["result"]
+    assert result["reach"] == {"one_layer": 3, "stacked": 6}
+    assert all(row["gain"] != 0 for row in result["rows"])
+
+
 def test_a_run_that_was_cut_goes_on_to_the_same_bits(synapse, given, tmp_path):
     whole, path = synapse(*given).record["result"], tmp_path / "checkpoint"
     assert synapse(*given, "--checkpoint", path).record["result"] == whole

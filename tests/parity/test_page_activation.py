@@ -203,5 +203,3 @@ def test_scoring_needs_single_rows(session_of):
     for rows in (2, 512):
         with pytest.raises(InputError, match=f"needs scoring rows 1, not {rows}"):
             session.score(IDS[:100], 50, rows=rows)
-    with pytest.raises(InputError, match="scores without reuse"):
-        session.score(IDS[:100], 50, rows=1, reuse=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from synapse_jax.errors import InputError
 from synapse_jax.runtime.session import Session
 from synapse_jax.spec.runtime import RuntimeProfile
 from tests.tiny import Tiny
@@ -85,3 +86,41 @@ def test_allocated_bytes_count_the_bounds():
     bounds = 2 * 2 * 32 * 4
     assert sizes[POLICY] - sizes["dense"] == 64 * bounds
     assert sizes[POLICY + ",page=64"] - sizes["dense"] == 16 * bounds
+
+
+GEMMA = TinyModel(Tiny("gemma3", context=2048, layers=2, period=2, window=40))
+
+
+@pytest.mark.parametrize("model", [MODEL, GEMMA], ids=["llama", "gemma3"])
+def test_scores_reuse_the_prompt_before_them(model):
+    """Only that: the scored rows read a part of the prefix, so their keys are no prompt's."""
+    cold, warm = (Session(model, RuntimeProfile(page_size=64, attention=POLICY), ready=[]) for _ in range(2))
+    expected = cold.score(A[:400], 300, rows=1)
+    first = warm.score(A[:400], 300, rows=1, reuse=True)
+    again = warm.score(A[:400], 300, rows=1, reuse=True)
+    later = warm.score(A[:420], 320, rows=1, reuse=True)
+    assert [scores.reused_tokens for scores in (first, again, later)] == [0, 299, 299]
+    for scores in (first, again):
+        np.testing.assert_array_equal(scores.nll, expected.nll)
+    np.testing.assert_array_equal(later.nll, cold.score(A[:420], 320, rows=1).nll)
+
+
+@pytest.mark.parametrize("model", [MODEL, GEMMA], ids=["llama", "gemma3"])
+def test_one_prompt_serves_many_policies(model):
+    """A session of another policy holds the same prompt, and neither changes the other."""
+    first = Session(model, RuntimeProfile(page_size=64, attention=POLICY), ready=[])
+    nll = first.score(A[:400], 300, rows=1, reuse=True).nll
+    for attention in ("pages:budget=2048,window=1", "pages:budget=64,window=16,select=random,seed=3"):
+        other = first.with_attention(attention)
+        assert other.identity != first.identity
+        scores = other.score(A[:400], 300, rows=1, reuse=True)
+        assert scores.reused_tokens == 299
+        cold = Session(model, RuntimeProfile(page_size=64, attention=attention), ready=[])
+        np.testing.assert_array_equal(scores.nll, cold.score(A[:400], 300, rows=1).nll)
+    np.testing.assert_array_equal(first.score(A[:400], 300, rows=1, reuse=True).nll, nll)
+    for attention, reason in (
+        ("pages:budget=64,window=16,page=32", "keeps other pages than"),
+        ("dense", "is not one of decoded tokens"),
+    ):
+        with pytest.raises(InputError, match=reason):
+            first.with_attention(attention)
