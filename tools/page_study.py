@@ -4,10 +4,11 @@
     python tools/page_study.py --output FOLDER --table                    # a markdown table of what is there
     python tools/page_study.py --output FOLDER --plot FILE.png
 
-Each run is one `synapse score` of the parity text's first chunk, its last 1,023 targets, kept as a record and
-a compressed trace. The dense reference is page activation with a budget that covers the context: its bits are
-those of dense attention in the same entry (`tests/parity/test_page_activation.py`), and like all other runs
-it evaluates what comes before the scored rows in full-size steps.
+Each run scores the last 1,023 targets of the parity text's first chunk, a row at a time, and is kept as the
+record that `synapse score` with the same flags gives, and a compressed trace. Prompts attend densely, so one
+evaluation of the prompt serves all runs of a page size. The dense reference is page activation with a budget
+that covers the context: its bits are those of dense attention in the same entry
+(`tests/parity/test_page_activation.py`).
 """
 
 from __future__ import annotations
@@ -18,9 +19,7 @@ import gzip
 import json
 import math
 import os
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +27,15 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+import synapse_jax as sj  # noqa: E402
+from synapse_jax.cli import flags as shared  # noqa: E402
+from synapse_jax.cli import score  # noqa: E402
+from synapse_jax.cli.inputs import open_model, read_scored  # noqa: E402
+from synapse_jax.cli.output import optional_file, save  # noqa: E402
+from synapse_jax.cli.sessions import timed  # noqa: E402
+from synapse_jax.evals import record as records  # noqa: E402
+from synapse_jax.evals.score import score_chunks, summarize  # noqa: E402
+from synapse_jax.evals.trace import open_trace  # noqa: E402
 from synapse_jax.io.catalog import resolve_model  # noqa: E402
 from tools.corpus import corpus_path  # noqa: E402
 from tools.parity_runs import GEMMA, SMOL  # noqa: E402
@@ -73,13 +81,17 @@ class Run:
         return flags + ([] if self.rope is None else ["--rope-scaling", self.rope])
 
 
-def runs_of(model: str, context: int, rope: str | None) -> list[Run]:
-    """All runs of a setting, the most telling ones first."""
-    found = [Run(model, context, rope, "dense")]
-    for page in PAGES:
-        for budget in BUDGETS:
-            found += [Run(model, context, rope, select, page, budget) for select in ("bound", "random")]
-    return found
+def runs_of(model: str, context: int, rope: str | None) -> list[list[Run]]:
+    """All runs of a setting by page size, the most telling ones first."""
+    return [
+        [Run(model, context, rope, "dense")] * (page == PAGES[0])
+        + [
+            Run(model, context, rope, select, page, budget)
+            for budget in BUDGETS
+            for select in ("bound", "random")
+        ]
+        for page in PAGES
+    ]
 
 
 def main() -> None:
@@ -99,9 +111,10 @@ def main() -> None:
     if arguments.plot:
         plot(arguments.output, settings, arguments.plot)
     if not arguments.table and not arguments.plot:
+        os.chdir(arguments.output)
         for setting in settings:
-            for run in runs_of(*setting):
-                measure(run, arguments.output)
+            for runs in runs_of(*setting):
+                measure([run for run in runs if not Path(f"{run.name}.json").exists()])
 
 
 def matches(word: str, model: str, context: int) -> bool:
@@ -110,35 +123,57 @@ def matches(word: str, model: str, context: int) -> bool:
     return wanted in ("", model) and length in ("", str(context))
 
 
-def measure(run: Run, folder: Path) -> None:
-    """Scores a run that is not there yet; the record comes last."""
-    record = folder / f"{run.name}.json"
-    if record.exists():
+def measure(runs: list[Run]) -> None:
+    """Scores runs that share a prompt, in the working folder; a run's record comes last."""
+    if not runs:
         return
-    started = time.monotonic()
     # Files are links beside the record, so that it names no place of a machine.
-    for file in (corpus_path(), resolve_model(run.model)):
-        if not (folder / file.name).exists():
-            (folder / file.name).symlink_to(file)
-    command = [sys.executable, "-m", "synapse_jax", "score", "--text-file", corpus_path().name, *run.flags]
-    command += ["--output", f"{record.name}.part", "--trace", f"{run.name}.jsonl", "--progress", "none"]
-    # Runs differ in their decode entry; the steps before it are the same graphs and need not compile again.
-    cache = {
-        "JAX_COMPILATION_CACHE_DIR": str(folder.resolve() / "compiled"),
-        "JAX_PERSISTENT_COMPILATION_CACHE_MIN_COMPILE_TIME_SECS": "1",
-    }
-    environment = {**os.environ, **cache, "PYTHONPATH": str(ROOT)}
-    subprocess.run(command, check=True, cwd=folder, stdout=subprocess.DEVNULL, env=environment)
-    trace = folder / f"{run.name}.jsonl"
-    (folder / f"{trace.name}.gz").write_bytes(gzip.compress(trace.read_bytes(), mtime=0))
+    for file in (corpus_path(), resolve_model(runs[0].model)):
+        if not Path(file.name).exists():
+            Path(file.name).symlink_to(file)
+    values = [parsed(run) for run in runs]
+    profiles = [shared.profile_from(flags) for flags in values]
+    with open_model(values[0]) as model:
+        first = sj.Session(model, profiles[0], ready=[], positions=runs[0].context - 1)
+        for index, run in enumerate(runs):
+            session = first.with_attention(profiles[index].attention) if index else first
+            keep(run, values[index], model, session)
+
+
+def parsed(run: Run):
+    """The flags of `synapse score` that a run has."""
+    flags = shared.CommandFlags("score", "", score.define)
+    flags.parse(["--text-file", corpus_path().name, "--progress", "none", *run.flags])
+    return flags.values
+
+
+def keep(run: Run, values, model, session: sj.Session) -> None:
+    """Scores a run and writes its trace and its record."""
+    tokens, protocol, chunks = read_scored(values, model)
+    trace = Path(f"{run.name}.jsonl")
+    with open_trace(str(trace), None) as lines:
+
+        def work():
+            chunk = score_chunks(session, chunks, protocol, rows=1, reuse=True, trace=lines.write)
+            return summarize(list(chunk), protocol)
+
+        found, seconds = timed(session, work)
+    Path(f"{trace.name}.gz").write_bytes(gzip.compress(trace.read_bytes(), mtime=0))
     trace.unlink()
-    (folder / f"{record.name}.part").rename(record)
-    result = json.loads(record.read_text(encoding="utf-8"))["result"]
-    print(
-        f"{run.name}: perplexity {result['perplexity']:.4f}, read share {100 * result['read_share']:.1f} %, "
-        f"{time.monotonic() - started:.0f} s",
-        flush=True,
+    rows = {"dropped_trailing_newline": tokens.dropped_newline, "scoring_rows": 1, "step_rows": 1}
+    record = records.build_record(
+        "score",
+        arguments=shared.given_arguments(values),
+        result={**dataclasses.asdict(found), **rows},
+        model=model,
+        session=session,
+        ids=tokens.ids,
+        evaluated=chunks,
+        timings=records.Timings(session.load_s, session.compile_s, seconds, chunks.size, 0),
     )
+    with optional_file(f"{run.name}.json") as output:
+        save(output, record)
+    print(f"{run.name}: perplexity {found.perplexity:.4f}, {seconds:.0f} s", flush=True)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -130,6 +130,7 @@ def score_chunks(
     protocol: Protocol,
     *,
     rows: int,
+    reuse: bool = False,
     done: Sequence[ChunkScore] = (),
     progress: Progress | None = None,
     trace: Callable[[TracedToken], None] | None = None,
@@ -141,6 +142,7 @@ def score_chunks(
         chunks: int32 [chunks, n_ctx], from `Protocol.cut`.
         protocol: which targets count.
         rows: tokens a step.
+        reuse: begin each chunk with what the session holds of it (`Session.score`).
         done: the first chunks' sums, of an earlier run; they are not evaluated again.
         progress: called with (positions evaluated, positions to evaluate), reaching all of them.
         trace: called for every scored token.
@@ -162,6 +164,7 @@ def score_chunks(
                 ids,
                 protocol.start,
                 rows=rows,
+                reuse=reuse,
                 progress=lambda done, _, before=before: report(before + done, whole),
             )
         except RunError as error:
