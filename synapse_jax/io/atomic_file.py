@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,32 +25,78 @@ def atomic_text(path: str | os.PathLike[str]) -> Iterator[TextIO]:
     Raises:
       InputError: the file cannot be created, or its target is a folder.
     """
-    target, name = Path(path), None
-    try:
+    target, descriptor = Path(path), None
+    with _naming(path):
+        if target.exists() and not target.is_file() and not target.is_dir():
+            descriptor = os.open(target, os.O_WRONLY)
+    if descriptor is not None:
+        with open(descriptor, "w", encoding="utf-8", newline="") as device:
+            yield device
+        return
+    with atomic_path(path) as part, open(part, "w", encoding="utf-8", newline="") as file:
+        yield file
+
+
+@contextlib.contextmanager
+def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """As `atomic_text`, for what opens files itself: an empty file beside the target, to be written.
+
+    Raises:
+      InputError: the file cannot be created, or its target is a folder, a device or a pipe.
+    """
+    with _naming(path):
+        target = Path(os.path.realpath(path))
         if target.is_dir():
             raise IsADirectoryError(0, "is a folder")
         if target.exists() and not target.is_file():
-            descriptor = os.open(target, os.O_WRONLY)
-        else:
-            target = Path(os.path.realpath(target))
-            descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+            raise OSError(0, "is a device or a pipe")
+        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+        os.close(descriptor)
+    part = Path(name)
+    try:
+        yield part
+        with open(part, "r+b") as file:
+            os.fsync(file.fileno())
+        part.chmod(0o666 & ~_umask())
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """An empty folder beside its target, to be filled, that takes the target's name when the block ends well.
+
+    Nothing is ever replaced: a folder may hold what is not to be lost.
+
+    Raises:
+      InputError: the folder cannot be created, or its target is there and is no empty folder.
+    """
+    with _naming(path):
+        target = Path(os.path.realpath(path))
+        if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+            raise FileExistsError(0, "it is there already, and is no empty folder")
+        part = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part"))
+    try:
+        yield part
+        for file in part.rglob("*"):
+            if file.is_file():
+                with open(file, "r+b") as written:
+                    os.fsync(written.fileno())
+        part.chmod(0o777 & ~_umask())
+        part.replace(target)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Puts the path before what the system says against it."""
+    try:
+        yield
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise InputError(f"{shown_path(path)}: cannot be written: {reason}") from None
-    try:
-        with open(descriptor, "w", encoding="utf-8", newline="") as file:
-            yield file
-            file.flush()
-            if name is not None:
-                os.fsync(descriptor)
-        if name is not None:
-            os.chmod(name, 0o666 & ~_umask())
-            os.replace(name, target)
-    except BaseException:
-        if name is not None:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name)
-        raise
 
 
 def _umask() -> int:

@@ -77,7 +77,7 @@ def fetch_file(
     """
     if is_cached(file, target):
         return target
-    with _work_folder(target.parent, log) as work:
+    with work_folder(target.parent, log) as work:
         if is_cached(file, target):  # another process has fetched it while this one waited
             return target
         if target.exists():
@@ -128,8 +128,16 @@ def _write_mark(file: WheelFile, target: Path) -> None:
 
 
 @contextlib.contextmanager
-def _work_folder(parent: Path, log: Callable[[str], None]) -> Iterator[Path]:
-    """A fresh folder on the cache's disk, held by one process at a time and removed at the end."""
+def work_folder(parent: Path, log: Callable[[str], None]) -> Iterator[Path]:
+    """A fresh folder on the cache's disk, held by one process at a time and removed at the end.
+
+    Args:
+      parent: A folder of the cache; it is created.
+      log: Receives a line when another process must be waited for.
+
+    Raises:
+      InputError: the cache folder cannot be written.
+    """
     try:
         parent.mkdir(parents=True, exist_ok=True)
         lock = open(parent / ".lock", "ab")

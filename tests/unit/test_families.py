@@ -263,7 +263,13 @@ def test_architecture(path):
     def rename(metadata, _):
         metadata["general.architecture"] = "mamba\n"
 
-    refusal(path, "general.architecture", r"'mamba\n'", "gemma3, llama, phi3, qwen2, qwen3", mutate=rename)
+    refusal(
+        path,
+        "general.architecture",
+        r"'mamba\n'",
+        "gemma3, llama, phi3, qwen2, qwen3, synapse",
+        mutate=rename,
+    )
     with open_model_file(path, weights=False) as model:
         assert model.arch == "mamba\n" and model.name == "tiny llama"
     refusal(

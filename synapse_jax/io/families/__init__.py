@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from synapse_jax.errors import InputError
-from synapse_jax.io.families import decoder, gemma3, llama, phi3, qwen2, qwen3, refusals, rope_keys
+from synapse_jax.io.families import decoder, gemma3, llama, phi3, qwen2, qwen3, refusals, rope_keys, synapse
 from synapse_jax.io.families.family import Family, Layout, WeightSource, unpair_rows
 from synapse_jax.io.gguf import GgufFile
 from synapse_jax.io.quoting import listed, quote, shown_path
@@ -13,7 +13,7 @@ from synapse_jax.spec.rope import rope_profile
 __all__ = ["FAMILIES", "Family", "Layout", "WeightSource", "read_layout", "unpair_rows"]
 
 FAMILIES: dict[str, Family] = {
-    family.arch: family for family in (gemma3.FAMILY, llama.FAMILY, phi3.FAMILY, qwen2.FAMILY, qwen3.FAMILY)
+    module.FAMILY.arch: module.FAMILY for module in (gemma3, llama, phi3, qwen2, qwen3, synapse)
 }
 
 
@@ -44,8 +44,8 @@ def read_layout(file: GgufFile) -> Layout:
     unused = [name for name in file.tensors if name not in used]
     refusals.refuse_tensors(file, arch, spec.layers, unused)
     known = decoder.KNOWN_KEYS | rope_keys.KNOWN_KEYS | refusals.KNOWN_KEYS | family.keys
-    known_keys = {f"{arch}.{key}" for key in known}
-    unknown = [key for key in file.metadata if key.startswith(f"{arch}.") and key not in known_keys]
+    keys = [key.removeprefix(f"{arch}.") for key in file.metadata if key.startswith(f"{arch}.")]
+    unknown = [f"{arch}.{key}" for key in keys if key not in known and not key.startswith(family.remarks)]
     notes += listed("unknown keys, not used", unknown)
     notes += listed("unknown tensors, not used", unused)
     return Layout(spec, weights, tuple(notes))

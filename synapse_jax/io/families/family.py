@@ -58,6 +58,8 @@ class Family:
     """Every weight that the spec needs, by canonical name."""
     keys: frozenset[str] = frozenset()
     """Keys, without the prefix, that this family reads itself or that are known to change nothing."""
+    remarks: tuple[str, ...] = ()
+    """How keys begin, without the prefix, that change nothing whatever follows."""
 
 
 def unpair_rows(rows: np.ndarray, heads: int, rotary_size: int) -> np.ndarray:

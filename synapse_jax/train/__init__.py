@@ -1,0 +1,1 @@
+"""Small decoders: their data, their training, their files."""
