@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import json
@@ -13,6 +12,7 @@ from typing import Any, BinaryIO
 
 from synapse_jax.errors import InputError, RunError
 from synapse_jax.evals.score import ChunkScore
+from synapse_jax.io.file_lock import lock_file
 from synapse_jax.io.quoting import shown_path
 
 SCHEMA = "synapse.checkpoint/1"
@@ -96,7 +96,7 @@ class Checkpoint:
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise InputError(f"{self._shown}: cannot be used as a checkpoint: {reason}") from None
-        _lock(file, self._shown)
+        lock_file(file, self._shown)
         return file
 
     def _read(self) -> None:
@@ -160,17 +160,3 @@ def _differences(a: Any, b: Any, path: str = "") -> list[str]:
             found += _differences(a.get(key), b.get(key), f"{path}.{key}" if path else key)
         return found
     return [] if a == b else [path]
-
-
-def _lock(file: BinaryIO, shown: str) -> None:
-    """Keeps a second run away from the file, where the system can; a lock ends with its process."""
-    with contextlib.suppress(ImportError):
-        import fcntl
-
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            file.close()
-            is_held = isinstance(error, BlockingIOError)
-            reason = "another run is writing it" if is_held else f"cannot be locked: {error.strerror}"
-            raise InputError(f"{shown}: {reason}") from None

@@ -45,23 +45,43 @@ def sequence_function(ir: ModelIR) -> Callable[[Params, Array, Angles], jax.Arra
     """The function (params, tokens int32 [B, S], angles) → logits float32 [B, S, V] of all rows.
 
     Its layers are those of `entry_function`; only attention is another form of the same policy
-    (`ops.attention.sequences`). It keeps [B, N, S, S] scores.
+    (`ops.attention.sequences`). It keeps the scores of all rows.
 
     Raises:
         ValueError: the policy is one of decoded tokens: whole sequences have none.
     """
+    residual_of = residual_function(ir)
+
+    def call(params: Params, token_BS: Array, angles: Angles) -> jax.Array:
+        return jax.vmap(head_function(ir, params))(residual_of(params, token_BS, angles))
+
+    return call
+
+
+def residual_function(ir: ModelIR) -> Callable[[Params, Array, Angles], jax.Array]:
+    """As `sequence_function` before the head: the residual stream float32 [B, S, D] after the last layer."""
     if ir.profile.policy.is_decode_only:
         raise ValueError(f"attention {ir.profile.attention} reads less only in decoding")
 
     def call(params: Params, token_BS: Array, angles: Angles) -> jax.Array:
         model = Model(ir, params, _attention(angles.turns))
-        return jax.vmap(lambda token_S: _logits(model, token_S, angles))(token_BS)
+        return jax.vmap(lambda token_S: _residual(model, token_S, angles))(token_BS)
 
     return call
 
 
+def head_function(ir: ModelIR, params: Params) -> Callable[[jax.Array], jax.Array]:
+    """The function from rows of the residual stream float32 [R, D] to logits float32 [R, V].
+
+    Args:
+        ir: the model.
+        params: the weights of its head, and any others.
+    """
+    return Model(ir, params, _attention(None)).head
+
+
 def loss_function(ir: ModelIR) -> Callable[[Params, Array, Array, Angles], jax.Array]:
-    """The function (params, tokens int32 [B, S], targets int32 [B, S], angles) → NLL float32 [B, S], in nats."""
+    """The function (params, tokens int32 [B, S], targets int32 [B, S], angles) → NLL float32 [B, S]."""
     logits_of = sequence_function(ir)
 
     def call(params: Params, token_BS: Array, target_BS: Array, angles: Angles) -> jax.Array:
@@ -72,7 +92,7 @@ def loss_function(ir: ModelIR) -> Callable[[Params, Array, Array, Angles], jax.A
     return call
 
 
-def _logits(model: Model, token_S: jax.Array, angles: Angles) -> jax.Array:
+def _residual(model: Model, token_S: jax.Array, angles: Angles) -> jax.Array:
     length = token_S.shape[0]
     nothing_S = jnp.zeros(length, jnp.int32)
     rows = Rows(
@@ -89,7 +109,7 @@ def _logits(model: Model, token_S: jax.Array, angles: Angles) -> jax.Array:
     )
     places = layer_arrays(model.ir.spec, model.ir.profile)
     x_SD, _ = model.evaluate([()] * (1 + max(max(layer) for layer in places)), rows)
-    return model.head(x_SD)
+    return x_SD
 
 
 def _attention(turns: Turns | None):
