@@ -115,7 +115,9 @@ class Report:
 def read(experiment: Experiment, folder: Path) -> dict[str, dict]:
     """The records that are there."""
     paths = {run.name: folder / f"{run.name}.json" for run in experiment.runs}
-    return {name: json.loads(path.read_text(encoding="utf-8")) for name, path in paths.items() if path.exists()}
+    return {
+        name: json.loads(path.read_text(encoding="utf-8")) for name, path in paths.items() if path.exists()
+    }
 
 
 def say(line: str) -> None:

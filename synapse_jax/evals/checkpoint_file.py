@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 from synapse_jax.errors import InputError, RunError
+from synapse_jax.io.file_lock import lock_file
 from synapse_jax.io.quoting import shown_path
 
 SCHEMA = "synapse.checkpoint/1"
@@ -73,7 +73,7 @@ class CheckpointFile(abc.ABC):
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise InputError(f"{self.shown}: cannot be used as a checkpoint: {reason}") from None
-        _lock(file, self.shown)
+        lock_file(file, self.shown)
         return file
 
     def _read(self) -> None:
@@ -140,17 +140,3 @@ def _differences(a: Any, b: Any, path: str = "") -> list[str]:
             found += _differences(a.get(key), b.get(key), f"{path}.{key}" if path else key)
         return found
     return [] if a == b else [path]
-
-
-def _lock(file: BinaryIO, shown: str) -> None:
-    """Keeps a second run away from the file, where the system can; a lock ends with its process."""
-    with contextlib.suppress(ImportError):
-        import fcntl
-
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            file.close()
-            is_held = isinstance(error, BlockingIOError)
-            reason = "another run is writing it" if is_held else f"cannot be locked: {error.strerror}"
-            raise InputError(f"{shown}: {reason}") from None

@@ -47,7 +47,7 @@ def sequence_function(
     """The function (params, tokens int32 [B, S], angles) → logits float32 [B, S, V] of all rows.
 
     Its layers are those of `entry_function`; only attention is another form of the same policy
-    (`ops.attention.sequences`). It keeps [B, N, S, S] scores.
+    (`ops.attention.sequences`). It keeps the scores of all rows.
 
     Args:
         ir: the model.
@@ -56,14 +56,36 @@ def sequence_function(
     Raises:
         ValueError: the policy is one of decoded tokens: whole sequences have none.
     """
+    residual_of = residual_function(ir, attend)
+
+    def call(params: Params, token_BS: Array, angles: Angles) -> jax.Array:
+        return jax.vmap(head_function(ir, params))(residual_of(params, token_BS, angles))
+
+    return call
+
+
+def residual_function(
+    ir: ModelIR, attend: Callable[..., jax.Array] = attend_sequence
+) -> Callable[[Params, Array, Angles], jax.Array]:
+    """As `sequence_function` before the head: the residual stream float32 [B, S, D] after the last layer."""
     if ir.profile.policy.is_decode_only:
         raise ValueError(f"attention {ir.profile.attention} reads less only in decoding")
 
     def call(params: Params, token_BS: Array, angles: Angles) -> jax.Array:
         model = Model(ir, params, _attention(attend, angles.turns))
-        return jax.vmap(lambda token_S: _logits(model, token_S, angles))(token_BS)
+        return jax.vmap(lambda token_S: _residual(model, token_S, angles))(token_BS)
 
     return call
+
+
+def head_function(ir: ModelIR, params: Params) -> Callable[[jax.Array], jax.Array]:
+    """The function from rows of the residual stream float32 [R, D] to logits float32 [R, V].
+
+    Args:
+        ir: the model.
+        params: the weights of its head, and any others.
+    """
+    return Model(ir, params, _attention(attend_sequence, None)).head
 
 
 def loss_function(ir: ModelIR) -> Callable[[Params, Array, Array, Angles], jax.Array]:
@@ -78,7 +100,7 @@ def loss_function(ir: ModelIR) -> Callable[[Params, Array, Array, Angles], jax.A
     return call
 
 
-def _logits(model: Model, token_S: jax.Array, angles: Angles) -> jax.Array:
+def _residual(model: Model, token_S: jax.Array, angles: Angles) -> jax.Array:
     length = token_S.shape[0]
     nothing_S = jnp.zeros(length, jnp.int32)
     rows = Rows(
@@ -95,7 +117,7 @@ def _logits(model: Model, token_S: jax.Array, angles: Angles) -> jax.Array:
     )
     places = layer_arrays(model.ir.spec, model.ir.profile)
     x_SD, _ = model.evaluate([()] * (1 + max(max(layer) for layer in places)), rows)
-    return model.head(x_SD)
+    return x_SD
 
 
 def _attention(attend: Callable[..., jax.Array], turns: Turns | None):

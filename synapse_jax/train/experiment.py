@@ -96,7 +96,12 @@ class Experiment:
         """Those of all seeds, and last the plain window, which is trained once."""
         compressed = [Variant(f"b{b}", f"compressed:window={self.window},block={b}") for b in self.blocks]
         windows = [Variant(f"w{w}", f"window:{w}") for w in map(self.equal_window, self.blocks)]
-        return (Variant("full", "dense"), *compressed, *windows, Variant(f"w{self.window}", f"window:{self.window}"))
+        return (
+            Variant("full", "dense"),
+            *compressed,
+            *windows,
+            Variant(f"w{self.window}", f"window:{self.window}"),
+        )
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -143,9 +148,7 @@ def perform(
         The run's record, JSON values, and the decoder.
     """
     plan = dataclasses.replace(experiment.plan, seed=run.seed)
-    shape = dataclasses.replace(
-        experiment.shape, context=plan.length, attention=run.variant.attention
-    )
+    shape = dataclasses.replace(experiment.shape, context=plan.length, attention=run.variant.attention)
     training = train(
         shape, plan, texts.splits, folder=folder, resume=True, watch=watch, device=device, report=report
     )

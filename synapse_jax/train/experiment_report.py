@@ -26,7 +26,9 @@ def table(experiment: Experiment, records: Records) -> str:
         found = _of(experiment, records, variant.name)
         if not found:
             continue
-        losses = [_spread([record["held_out"][key] for record in found]) for key in ("loss", "loss_beyond_window")]
+        losses = [
+            _spread([record["held_out"][key] for record in found]) for key in ("loss", "loss_beyond_window")
+        ]
         live = {record["cache"]["live_bytes"] for record in found}
         cache = " / ".join(f"{count / KIB:.1f}" for count in sorted(live))
         lines.append(
@@ -43,7 +45,9 @@ def verdict(experiment: Experiment, records: Records) -> list[str]:
         compressed = _of(experiment, records, f"b{block}")
         if full and compressed:
             outside = (experiment.plan.length - experiment.window) * experiment.shape.kv_position_bytes
-            kept = compressed[0]["cache"]["live_bytes"] - experiment.window * experiment.shape.kv_position_bytes
+            kept = (
+                compressed[0]["cache"]["live_bytes"] - experiment.window * experiment.shape.kv_position_bytes
+            )
             lines.append(
                 f"Cache outside the window, blocks of {block}: {outside / kept:.2f} times smaller than without "
                 f"compression ({outside / KIB:.1f} → {kept / KIB:.1f} KiB)."
@@ -67,11 +71,15 @@ def plot_losses(experiment: Experiment, records: Records, path: str) -> None:
         cache = [record["cache"]["live_bytes"] / KIB for record in found]
         losses = [record["held_out"]["loss"] for record in found]
         left.plot(cache, losses, "o", color=f"C{index}", alpha=0.5)
-        left.plot(cache[:1], [statistics.fmean(losses)], "_", color=f"C{index}", markersize=18, label=variant.name)
+        left.plot(
+            cache[:1], [statistics.fmean(losses)], "_", color=f"C{index}", markersize=18, label=variant.name
+        )
         columns = zip(*(record["held_out"]["by_position"] for record in found), strict=True)
         means = [statistics.fmean(column) for column in columns]
         step = experiment.plan.length / len(means)
-        right.plot([(i + 0.5) * step for i in range(len(means))], means, color=f"C{index}", label=variant.name)
+        right.plot(
+            [(i + 0.5) * step for i in range(len(means))], means, color=f"C{index}", label=variant.name
+        )
     left.set(xlabel="live cache of one sequence, KiB", ylabel="held-out loss, nats a token", xscale="log")
     right.set(xlabel="position", ylabel="held-out loss, nats a token")
     right.axvline(experiment.window, color="0.7", linewidth=0.8)
@@ -93,15 +101,20 @@ def plot_gains(experiment: Experiment, records: Records, path: str) -> None:
 
 def _of(experiment: Experiment, records: Records, variant: str) -> list[Mapping[str, Any]]:
     """The records of a variant, seed by seed."""
-    return [records[run.name] for run in experiment.runs if run.variant.name == variant and run.name in records]
+    return [
+        records[run.name] for run in experiment.runs if run.variant.name == variant and run.name in records
+    ]
 
 
 def _paired(experiment: Experiment, records: Records, a: str, b: str, key: str) -> list[float]:
     """Loss of `a` less that of `b`, for the seeds that both have."""
     losses = [
-        {record["seed"]: record["held_out"][key] for record in _of(experiment, records, name)} for name in (a, b)
+        {record["seed"]: record["held_out"][key] for record in _of(experiment, records, name)}
+        for name in (a, b)
     ]
-    return [losses[0][seed] - losses[1][seed] for seed in experiment.seeds if all(seed in one for one in losses)]
+    return [
+        losses[0][seed] - losses[1][seed] for seed in experiment.seeds if all(seed in one for one in losses)
+    ]
 
 
 def _compared(differences: Sequence[float]) -> str:

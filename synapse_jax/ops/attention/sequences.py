@@ -9,18 +9,27 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from synapse_jax.ops.attention.xla import batched_dot, grouped_queries, visible
 from synapse_jax.ops.elementwise import rotate
+
+Array = Any
+"""An array of the device or the host."""
 
 
 class Turns(NamedTuple):
     """Angles that turn the rotated keys of a block to its midpoint (`spec.rope_table.turn_rows`)."""
 
-    cos_ER: Any
+    cos_ER: Array
     """float32 [b, R]."""
-    sin_ER: Any
+    sin_ER: Array
     """float32 [b, R]."""
+
+
+QUERY_ROWS = 128
+"""Rows that `attend_sequence` takes at once. Keys that none of them sees are left out: of a causal mask
+nearly half, of a window nearly all."""
 
 
 def attend_sequence(
@@ -45,22 +54,48 @@ def attend_sequence(
     Returns:
         float32 [S, N·H].
     """
-    length, kv_heads = k_SKH.shape[:2]
-    q_KRH = grouped_queries(q_SNH, kv_heads, scale)
-    group = q_SNH.shape[1] // kv_heads
-    position_S = jnp.arange(length, dtype=jnp.int32)
-    visible_SC = visible(position_S, position_S, window)
-    if turns is not None:
-        k_SKH, v_SKH, seen_SX = _with_blocks(k_SKH, v_SKH, window, turns)
-        visible_SC = jnp.concatenate([seen_SX, visible_SC], axis=1)
-    scores_KRC = batched_dot(q_KRH, k_SKH.transpose(1, 0, 2))
-    scores_KRC = jnp.where(jnp.tile(visible_SC, (group, 1))[None], scores_KRC, -jnp.inf)
-    out_KRH = batched_dot(jax.nn.softmax(scores_KRC, axis=-1), v_SKH.transpose(1, 2, 0))
-    return out_KRH.reshape(kv_heads, group, length, -1).transpose(2, 0, 1, 3).reshape(length, -1)
+    length = k_SKH.shape[0]
+    pooled = None if turns is None else _pooled(k_SKH, v_SKH, turns)
+    out = []
+    for start in range(0, length, QUERY_ROWS):
+        stop = min(start + QUERY_ROWS, length)
+        position_T = jnp.arange(start, stop, dtype=jnp.int32)
+        first = max(start - window + 1, 0) if window else 0
+        columns = [_exact(k_SKH, v_SKH, first, stop, position_T, window)]
+        if pooled is not None and turns is not None:
+            left_T = position_T - window + 1
+            columns.insert(0, _left_window(*pooled, turns.cos_ER.shape[0], left_T, stop - window))
+        k_CKH, v_CKH, visible_TC = (
+            jnp.concatenate(parts, axis=axis)
+            for parts, axis in zip(zip(*columns, strict=True), (0, 0, 1), strict=True)
+        )
+        out.append(_softmax_rows(q_SNH[start:stop], k_CKH, v_CKH, visible_TC, scale))
+    return jnp.concatenate(out)
 
 
-def _with_blocks(k_SKH: jax.Array, v_SKH: jax.Array, window: int, turns: Turns):
-    """Keys and values with the pooled blocks before them, and which of the X blocks each row sees [S, X]."""
+def _exact(k_SKH, v_SKH, first: int, stop: int, position_T, window: int):
+    """Keys and values `first` … `stop` − 1, and which of them each row sees [T, C]."""
+    key_C = jnp.arange(first, stop, dtype=jnp.int32)
+    return k_SKH[first:stop], v_SKH[first:stop], visible(key_C, position_T, window)
+
+
+def _left_window(k_XKH, v_XKH, block: int, left_T, most_left: int):
+    """The pooled blocks that some row sees, and which of them each row sees [T, X].
+
+    Args:
+        k_XKH: pooled keys.
+        v_XKH: pooled values.
+        block: b, keys a block.
+        left_T: keys that have left each row's window; below 0 where the window is not full.
+        most_left: the largest of `left_T`.
+    """
+    seen = max(most_left, 0) // block
+    end_X = (jnp.arange(seen, dtype=jnp.int32) + 1) * block
+    return k_XKH[:seen], v_XKH[:seen], end_X[None, :] <= left_T[:, None]
+
+
+def _pooled(k_SKH: jax.Array, v_SKH: jax.Array, turns: Turns) -> tuple[jax.Array, jax.Array]:
+    """Mean key, rotated at the block's midpoint, and mean value of every whole block, [X, K, H] each."""
     block = turns.cos_ER.shape[0]
     length, heads, size = k_SKH.shape
     blocks = length // block
@@ -68,7 +103,24 @@ def _with_blocks(k_SKH: jax.Array, v_SKH: jax.Array, window: int, turns: Turns):
     turned_SKH = rotate(
         k_SKH[:whole], jnp.tile(turns.cos_ER, (blocks, 1)), jnp.tile(turns.sin_ER, (blocks, 1))
     )
-    pooled = [x.reshape(blocks, block, heads, size).mean(1) for x in (turned_SKH, v_SKH[:whole])]
-    left_S = jnp.arange(length, dtype=jnp.int32) - window + 1
-    seen_SX = (jnp.arange(blocks, dtype=jnp.int32)[None, :] + 1) * block <= left_S[:, None]
-    return jnp.concatenate([pooled[0], k_SKH]), jnp.concatenate([pooled[1], v_SKH]), seen_SX
+    k_XKH, v_XKH = (x.reshape(blocks, block, heads, size).mean(1) for x in (turned_SKH, v_SKH[:whole]))
+    return k_XKH, v_XKH
+
+
+def _softmax_rows(q_TNH, k_CKH, v_CKH, visible_TC, scale: float) -> jax.Array:
+    """Attention of T rows to C columns, float32 [T, N·H].
+
+    The row sum is a row of the P·V product, as in pages, and divides what is small. The maximum changes no
+    result, so nothing is differentiated through it.
+    """
+    rows, query_heads, head_size = q_TNH.shape
+    kv_heads = k_CKH.shape[1]
+    group = query_heads // kv_heads
+    scores_KRC = batched_dot(grouped_queries(q_TNH, kv_heads, scale), k_CKH.transpose(1, 0, 2))
+    scores_KRC = jnp.where(jnp.tile(visible_TC, (group, 1))[None], scores_KRC, -jnp.inf)
+    top_KR1 = lax.stop_gradient(jnp.max(scores_KRC, axis=-1, keepdims=True))
+    v_KHC = v_CKH.transpose(1, 2, 0)
+    v1_KHC = jnp.concatenate([v_KHC, jnp.ones_like(v_KHC[:, :1])], axis=1)
+    sums_KRH = batched_dot(jnp.exp(scores_KRC - top_KR1), v1_KHC)
+    out_KRH = sums_KRH[..., :-1] / sums_KRH[..., -1:]
+    return out_KRH.reshape(kv_heads, group, rows, head_size).transpose(2, 0, 1, 3).reshape(rows, -1)

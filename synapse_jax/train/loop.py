@@ -1,0 +1,252 @@
+"""Training a decoder: steps, looks at the held-out split, checkpoints."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from synapse_jax.errors import InputError, RunError
+from synapse_jax.graph.lower import Params
+from synapse_jax.graph.sequences import angles
+from synapse_jax.graph.training import TrainState, held_out_nll, train_step
+from synapse_jax.ir.build import build
+from synapse_jax.ir.nodes import ModelIR
+from synapse_jax.runtime.devices import find_device
+from synapse_jax.spec.runtime import RuntimeProfile, resolve
+from synapse_jax.train.batches import Batches, held_out_windows
+from synapse_jax.train.checkpoints import run_identity
+from synapse_jax.train.decoder import Decoder
+from synapse_jax.train.log import HeldOutLine, Line, StepLine
+from synapse_jax.train.optimizer import build_optimizer
+from synapse_jax.train.plan import TrainingPlan
+from synapse_jax.train.run_folder import Kept, open_run
+from synapse_jax.train.shape import DecoderShape
+
+
+@dataclasses.dataclass(frozen=True)
+class Watch:
+    """What is looked at and kept on the way: it changes no weight."""
+
+    looks: int = 10
+    """How often the held-out split is looked at, evenly spread over the run; the last time is the end."""
+    look_windows: int = 32
+    """Windows of a look."""
+    final_windows: int = 128
+    """Windows of the last one."""
+    checkpoint_s: float = 120.0
+    """Seconds between checkpoints; 0 makes one after every step."""
+
+    def __post_init__(self):
+        for field in ("looks", "look_windows", "final_windows"):
+            if getattr(self, field) < 1:
+                raise InputError(f"training: {field} {getattr(self, field)} is below 1")
+        if not self.checkpoint_s >= 0:
+            raise InputError(f"training: checkpoint_s {self.checkpoint_s} is below 0")
+
+    def is_due(self, step: int, steps: int) -> bool:
+        """Whether the held-out split is looked at after so many of all steps."""
+        return step * self.looks // steps > (step - 1) * self.looks // steps
+
+
+@dataclasses.dataclass(frozen=True)
+class Splits:
+    """The tokens of a corpus."""
+
+    train: np.ndarray
+    """uint16 [T], what is learned from."""
+    held_out: np.ndarray
+    """uint16, what is not."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Training:
+    """A run that came to its end."""
+
+    decoder: Decoder
+    """The trained weights."""
+    ir: ModelIR
+    """What computed the loss."""
+    lines: tuple[Line, ...]
+    """The log of the whole run."""
+    held_out_nll: np.ndarray
+    """float32 [windows, S], NLL of every target of the last look, in nats."""
+    resumed_steps: int
+    """Steps that an earlier process had done."""
+    compile_s: float
+    """Tracing and compiling the step, in this process."""
+    seconds: float
+    """Steps of this process, looks and checkpoints left out."""
+
+    @property
+    def held_out_loss(self) -> float:
+        """Mean NLL of all targets of the last look, in nats."""
+        return mean_nll(self.held_out_nll)
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """float32 by canonical name, for a `TrainedDecoder`."""
+        return {name: np.asarray(array) for name, array in self.decoder.weights().items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Status:
+    """How far a run is."""
+
+    step: int
+    """Steps done."""
+    steps: int
+    """Of so many."""
+    resumed_steps: int
+    """Of which an earlier process did so many."""
+    loss: float
+    """Of the last step, in nats."""
+    tokens_per_second: float
+    """Of the last step."""
+
+
+def train(
+    shape: DecoderShape,
+    plan: TrainingPlan,
+    splits: Splits,
+    *,
+    folder: Path | None = None,
+    resume: bool = False,
+    watch: Watch | None = None,
+    device: str = "auto",
+    report: Callable[[Status], None] = lambda status: None,
+) -> Training:
+    """Trains a decoder.
+
+    Killed at any moment and resumed, it ends with the same bits: a step's windows follow from its number, and
+    a checkpoint holds all else.
+
+    Args:
+        shape: of the decoder; its context is the plan's length or more.
+        plan: how.
+        splits: tokens.
+        folder: where log and checkpoints are kept; None keeps neither.
+        resume: whether there may be some already; it then goes on from the newest.
+        watch: what is looked at and kept.
+        device: as in `RuntimeProfile`.
+        report: called after every step.
+
+    Raises:
+        InputError: the plan does not fit the shape or the tokens; the folder holds a run without `resume`, or
+            another run.
+        RunError: the loss is no number any more, or the disk is full.
+    """
+    return _Run(shape, plan, splits, watch or Watch(), device, report).train(folder, resume)
+
+
+class _Run:
+    """One run: what it needs, checked before anything is compiled."""
+
+    def __init__(
+        self,
+        shape: DecoderShape,
+        plan: TrainingPlan,
+        splits: Splits,
+        watch: Watch,
+        device: str,
+        report: Callable[[Status], None],
+    ):
+        if shape.context < plan.length:
+            raise InputError(
+                f"training: length {plan.length} is above the context {shape.context} of the model"
+            )
+        for name, ids in (("train", splits.train), ("held-out", splits.held_out)):
+            if len(ids) and int(ids.max()) >= shape.vocabulary:
+                raise InputError(
+                    f"training: the {name} split holds token {ids.max()}, the vocabulary ends at "
+                    f"{shape.vocabulary - 1}"
+                )
+        self._plan, self._watch, self._report = plan, watch, report
+        self._batches = Batches(splits.train, shape.vocabulary - 1, plan)
+        self._windows, self._last_windows = (
+            held_out_windows(splits.held_out, plan.length, count)
+            for count in (watch.look_windows, watch.final_windows)
+        )
+        spec = shape.spec()
+        self._ir = build(spec, resolve(RuntimeProfile(device=device), spec))
+        self._device = find_device(device)
+        self._identity = run_identity(shape, plan, splits.train, splits.held_out, self._device)
+        self._angles = angles(self._ir, plan.length)
+        self._held_out_nll = held_out_nll(self._ir)
+        self._optimizer = build_optimizer(plan)
+
+    def train(self, folder: Path | None, resume: bool) -> Training:
+        keeping = open_run(folder, self._identity, resume=resume, every_s=self._watch.checkpoint_s)
+        with jax.default_device(self._device), keeping as kept:
+            decoder = Decoder(self._ir.spec, self._plan.seed)
+            # Copies: a step gives its argument away, the decoder keeps its own.
+            weights = jax.tree.map(jnp.copy, decoder.weights())
+            state, resumed = kept.begin(TrainState(weights, self._optimizer.init(weights)))
+            before = kept.seconds
+            step, compile_s = self._compiled(state)
+            for number in range(resumed, self._plan.steps):
+                state = self._step(step, state, number, resumed, kept)
+            seconds = kept.seconds - before
+            nll = self._nll(state.weights, self._last_windows)
+            if not isinstance(kept.lines[-1], HeldOutLine):  # a run that was resumed after its end has it
+                kept.add(_look(self._plan.steps, nll))
+            kept.save(self._plan.steps, state, is_last=True)
+            decoder.replace(state.weights)
+        return Training(decoder, self._ir, tuple(kept.lines), nll, resumed, compile_s, seconds)
+
+    def _compiled(self, state: TrainState) -> tuple[Callable, float]:
+        """The step, and the seconds that it took to compile."""
+        started = time.perf_counter()
+        step = train_step(self._ir, self._optimizer.update)
+        arguments = (state, *_sides(self._batches.windows(0)), self._angles)
+        return step.lower(*arguments).compile(), time.perf_counter() - started
+
+    def _step(self, step: Callable, state: TrainState, number: int, resumed: int, kept: Kept) -> TrainState:
+        """One step and what is done after it."""
+        started, steps = time.perf_counter(), self._plan.steps
+        state, loss = step(state, *_sides(self._batches.windows(number)), self._angles)
+        loss, done = float(loss), number + 1
+        if not math.isfinite(loss):
+            raise RunError(f"training: the loss of step {done} is {loss}: the training has diverged")
+        seconds = kept.seconds + time.perf_counter() - started
+        kept.add(StepLine(done, loss, self._plan.rate(number), seconds))
+        speed = self._plan.step_tokens / (time.perf_counter() - started)
+        self._report(Status(done, steps, resumed, loss, speed))
+        if done < steps:
+            if self._watch.is_due(done, steps):
+                kept.add(_look(done, self._nll(state.weights, self._windows)))
+            kept.save(done, state, is_last=False)
+        return state
+
+    def _nll(self, weights: Params, windows: np.ndarray) -> np.ndarray:
+        """NLL of every target, float32 [windows, S]."""
+        rows = self._plan.rows
+        # The last call is filled up: every call has the same shape.
+        padded = np.concatenate([windows, np.repeat(windows[-1:], -len(windows) % rows, axis=0)])
+        nll = [
+            np.asarray(self._held_out_nll(weights, *_sides(padded[start : start + rows]), self._angles))
+            for start in range(0, len(padded), rows)
+        ]
+        return np.concatenate(nll)[: len(windows)]
+
+
+def _look(step: int, nll: np.ndarray) -> HeldOutLine:
+    loss = mean_nll(nll)
+    if not math.isfinite(loss):
+        raise RunError(f"training: the held-out loss after step {step} is {loss}: the training has diverged")
+    return HeldOutLine(step, loss, len(nll))
+
+
+def mean_nll(nll: np.ndarray) -> float:
+    """Mean over all targets, summed in float64."""
+    return float(nll.mean(dtype=np.float64))
+
+
+def _sides(windows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens and targets, int32 [rows, S] each."""
+    return windows[:, :-1], windows[:, 1:]
