@@ -1,7 +1,7 @@
 """Runs EXP-018, compressed attention against windows of equal cache, and prints its table and verdict.
 
     python tools/exp018.py --output FOLDER [--only RUN …]     # trains what is not there yet; can be killed
-    python tools/exp018.py --output FOLDER --table            # table and verdict of the records that are there
+    python tools/exp018.py --output FOLDER --table            # table and verdict of what is there
     python tools/exp018.py --output FOLDER --plot FOLDER      # losses.png and gains.png
     python tools/exp018.py --output FOLDER --large [--device gpu]   # 4,096 positions and windows of 256
 

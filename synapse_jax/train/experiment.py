@@ -1,4 +1,4 @@
-"""EXP-018: does compressing old keys cost less than forgetting them? Small decoders, one cache budget each."""
+"""EXP-018: does compressing old keys cost less than forgetting them? Small decoders of equal cache."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def perform(
     watch: Watch | None = None,
     report: Callable[[Status], None] = lambda status: None,
 ) -> tuple[dict[str, Any], TrainedDecoder]:
-    """Trains one decoder, or goes on training it, and measures loss, cache and, for the first seed, the probe.
+    """Trains one decoder, or goes on training it; measures loss, cache and, for the first seed, the probe.
 
     Args:
         experiment: what it is part of.
@@ -191,7 +191,7 @@ def _decoder(training: Training, plan: TrainingPlan, texts: Texts) -> TrainedDec
 
 
 def _held_out(nll: np.ndarray, window: int) -> dict[str, Any]:
-    """Mean NLL of all held-out targets, of those that have more than a window before them, and by position."""
+    """Mean NLL of all held-out targets, of those with more than a window before them, and by position."""
     by_position = nll.mean(axis=0, dtype=np.float64)
     return {
         "windows": len(nll),

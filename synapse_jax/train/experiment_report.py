@@ -14,21 +14,21 @@ Records = Mapping[str, Mapping[str, Any]]
 """Records of runs by their names."""
 
 KIB = 1024
+LOSSES = {"loss": "all positions", "loss_beyond_window": "positions beyond the window"}
+"""Held-out losses of a record, and of which targets they are."""
 
 
 def table(experiment: Experiment, records: Records) -> str:
-    """A markdown row a variant: held-out loss with its spread over seeds, live cache, gain of the copy probe."""
+    """A markdown row a variant: held-out loss with its spread over seeds, live cache, copy gain."""
     lines = [
-        "| attention | seeds | held-out loss | beyond the window | live cache, KiB | copy gain, least … most |",
+        "| attention | seeds | held-out loss | beyond the window | live cache, KiB | copy gain by depth |",
         "|---|---|---|---|---|---|",
     ]
     for variant in experiment.variants:
         found = _of(experiment, records, variant.name)
         if not found:
             continue
-        losses = [
-            _spread([record["held_out"][key] for record in found]) for key in ("loss", "loss_beyond_window")
-        ]
+        losses = [_spread([record["held_out"][key] for record in found]) for key in LOSSES]
         live = {record["cache"]["live_bytes"] for record in found}
         cache = " / ".join(f"{count / KIB:.1f}" for count in sorted(live))
         lines.append(
@@ -44,15 +44,13 @@ def verdict(experiment: Experiment, records: Records) -> list[str]:
     for block in experiment.blocks:
         compressed = _of(experiment, records, f"b{block}")
         if full and compressed:
-            outside = (experiment.plan.length - experiment.window) * experiment.shape.kv_position_bytes
-            kept = (
-                compressed[0]["cache"]["live_bytes"] - experiment.window * experiment.shape.kv_position_bytes
-            )
+            inside = experiment.window * experiment.shape.kv_position_bytes
+            before, after = (found[0]["cache"]["live_bytes"] - inside for found in (full, compressed))
             lines.append(
-                f"Cache outside the window, blocks of {block}: {outside / kept:.2f} times smaller than without "
-                f"compression ({outside / KIB:.1f} → {kept / KIB:.1f} KiB)."
+                f"Cache outside the window, blocks of {block}: {before / after:.2f} times smaller than "
+                f"without compression ({before / KIB:.1f} → {after / KIB:.1f} KiB)."
             )
-        for key, where in (("loss", "all positions"), ("loss_beyond_window", "positions beyond the window")):
+        for key, where in LOSSES.items():
             pairs = _paired(experiment, records, f"b{block}", f"w{experiment.equal_window(block)}", key)
             lines.append(f"Blocks of {block} against a window of equal cache, {where}: {_compared(pairs)}")
     return lines
@@ -108,13 +106,11 @@ def _of(experiment: Experiment, records: Records, variant: str) -> list[Mapping[
 
 def _paired(experiment: Experiment, records: Records, a: str, b: str, key: str) -> list[float]:
     """Loss of `a` less that of `b`, for the seeds that both have."""
-    losses = [
+    losses, others = (
         {record["seed"]: record["held_out"][key] for record in _of(experiment, records, name)}
         for name in (a, b)
-    ]
-    return [
-        losses[0][seed] - losses[1][seed] for seed in experiment.seeds if all(seed in one for one in losses)
-    ]
+    )
+    return [losses[seed] - others[seed] for seed in experiment.seeds if seed in losses and seed in others]
 
 
 def _compared(differences: Sequence[float]) -> str:
