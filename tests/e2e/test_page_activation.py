@@ -110,7 +110,7 @@ def test_what_it_cannot_do_is_refused(synapse, given):
         "pages:budget=32,window=16,page=128": "budget 32 is not a multiple of page 128",
         "pages:budget=128,window=16,page=128": "page 128 does not divide the storage page of 64",
         "pages:budget=32,window=16,dense_layers=0": "hold all 1 layers that see all keys",
-        "window:64": "choose from dense, pages",
+        "heads:64": "choose from dense, pages, window, compressed",
     }.items():
         for command in (score(given), ["generate", *given], ["graph", "list", *given[:2], *given[4:]]):
             assert reason in synapse(*command, "--attention", attention).refusal
