@@ -50,6 +50,8 @@ class LlamaBinding:
         params.n_ctx, params.n_batch, params.n_ubatch = context, BATCH, BATCH
         params.n_threads = params.n_threads_batch = threads
         params.type_k = params.type_v = llama_cpp.GGML_TYPE_F32
+        # Layers behind a window attend to it alone: llama.cpp would keep, and score, every key by default.
+        params.swa_full = False
         params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
         self._context = llama_cpp.llama_init_from_model(self._model, params)
         if not self._context:
