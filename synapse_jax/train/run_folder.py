@@ -59,8 +59,8 @@ class Kept:
         if self._log is not None:
             self._log.add(line)
 
-    def save(self, step: int, state: TrainState, *, is_last: bool) -> None:
-        """Puts the state on the disk if it is time, or the last one."""
+    def save(self, step: int, state: TrainState, *, is_last: bool = False) -> None:
+        """Puts the state on the disk if it is time for it, or the last one."""
         if self._log is None or self._checkpoints is None or self._checkpoints.newest == step:
             return
         if is_last or time.monotonic() - self._saved_at >= self._every_s:
