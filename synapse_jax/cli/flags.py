@@ -265,7 +265,7 @@ def profile_from(values: flags.FlagValues) -> RuntimeProfile:
 
 
 _ABOUT_RESULTS = ("json", "output", "progress", "debug", "trace", "checkpoint", "resume", "verify")
-_PATHS = ("model", "text_file", "tokens_file", "prompt_file", "messages_file", "prompts_file")
+_PATHS = ("model", "text_file", "tokens_file", "prompt_file", "messages_file", "prompts_file", "texts")
 
 
 def given_arguments(values: flags.FlagValues) -> dict[str, Any]:

@@ -23,6 +23,7 @@ COMMANDS = {
     "tokenize": "token IDs of a text",
     "models": "models that have a name: licence, size, digest, whether they are here",
     "inspect": "what a model file says, and every problem found",
+    "train": "train a small decoder under an attention policy",
     "graph list": "compiled entries of a model and their fingerprints",
     "graph show": "IR, RoPE profile and arguments of one entry",
 }

@@ -22,7 +22,7 @@ Update = Callable[..., tuple[Any, Any]]
 class TrainState(NamedTuple):
     """What a training step changes. It is donated: a step's argument may not be used again."""
 
-    weights: Params
+    weights: dict[str, Array]
     """float32 by the model's own names, before the IR stacks them."""
     optimizer: Any
     """The optimizer's tree of arrays."""

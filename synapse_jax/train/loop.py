@@ -13,46 +13,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from synapse_jax.errors import InputError, RunError
-from synapse_jax.graph.lower import Params
-from synapse_jax.graph.sequences import angles
-from synapse_jax.graph.training import TrainState, held_out_nll, train_step
-from synapse_jax.ir.build import build
+from synapse_jax.graph.training import TrainState
 from synapse_jax.ir.nodes import ModelIR
 from synapse_jax.runtime.devices import find_device
-from synapse_jax.spec.runtime import RuntimeProfile, resolve
 from synapse_jax.train.batches import Batches, held_out_windows
 from synapse_jax.train.checkpoints import run_identity
 from synapse_jax.train.decoder import Decoder
 from synapse_jax.train.log import HeldOutLine, Line, StepLine
-from synapse_jax.train.optimizer import build_optimizer
 from synapse_jax.train.plan import TrainingPlan
+from synapse_jax.train.programs import Programs, compile_programs
 from synapse_jax.train.run_folder import Kept, open_run
 from synapse_jax.train.shape import DecoderShape
-
-
-@dataclasses.dataclass(frozen=True)
-class Watch:
-    """What is looked at and kept on the way: it changes no weight."""
-
-    looks: int = 10
-    """How often the held-out split is looked at, evenly spread over the run; the last time is the end."""
-    look_windows: int = 32
-    """Windows of a look."""
-    final_windows: int = 128
-    """Windows of the last one."""
-    checkpoint_s: float = 120.0
-    """Seconds between checkpoints; 0 makes one after every step."""
-
-    def __post_init__(self):
-        for field in ("looks", "look_windows", "final_windows"):
-            if getattr(self, field) < 1:
-                raise InputError(f"training: {field} {getattr(self, field)} is below 1")
-        if not self.checkpoint_s >= 0:
-            raise InputError(f"training: checkpoint_s {self.checkpoint_s} is below 0")
-
-    def is_due(self, step: int, steps: int) -> bool:
-        """Whether the held-out split is looked at after so many of all steps."""
-        return step * self.looks // steps > (step - 1) * self.looks // steps
+from synapse_jax.train.watch import Watch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +52,7 @@ class Training:
     resumed_steps: int
     """Steps that an earlier process had done."""
     compile_s: float
-    """Tracing and compiling the step, in this process."""
+    """Compiling in this process; next to nothing where an equal program was there."""
     seconds: float
     """Steps of this process, looks and checkpoints left out."""
 
@@ -172,65 +144,66 @@ class _Run:
             held_out_windows(splits.held_out, plan.length, count)
             for count in (watch.look_windows, watch.final_windows)
         )
-        spec = shape.spec()
-        self._ir = build(spec, resolve(RuntimeProfile(device=device), spec))
-        self._device = find_device(device)
+        self._shape, self._device = shape, find_device(device)
         self._identity = run_identity(shape, plan, splits.train, splits.held_out, self._device)
-        self._angles = angles(self._ir, plan.length)
-        self._held_out_nll = held_out_nll(self._ir)
-        self._optimizer = build_optimizer(plan)
 
     def train(self, folder: Path | None, resume: bool) -> Training:
         keeping = open_run(folder, self._identity, resume=resume, every_s=self._watch.checkpoint_s)
         with jax.default_device(self._device), keeping as kept:
-            decoder = Decoder(self._ir.spec, self._plan.seed)
+            started = time.perf_counter()
+            programs = compile_programs(self._shape, self._plan, self._device)
+            compile_s = time.perf_counter() - started
+            decoder = Decoder(programs.ir.spec, self._plan.seed)
             # Copies: a step gives its argument away, the decoder keeps its own.
             weights = jax.tree.map(jnp.copy, decoder.weights())
-            state, resumed = kept.begin(TrainState(weights, self._optimizer.init(weights)))
+            state, resumed = kept.begin(TrainState(weights, programs.optimizer.init(weights)))
             before = kept.seconds
-            step, compile_s = self._compiled(state)
             for number in range(resumed, self._plan.steps):
-                state = self._step(step, state, number, resumed, kept)
+                state = self._step(programs, state, number, kept)
+                self._report(self._status(kept, resumed))
+                self._after(programs, state, number + 1, kept)
             seconds = kept.seconds - before
-            nll = self._nll(state.weights, self._last_windows)
+            nll = self._nll(programs, state, self._last_windows)
             if not isinstance(kept.lines[-1], HeldOutLine):  # a run that was resumed after its end has it
                 kept.add(_look(self._plan.steps, nll))
             kept.save(self._plan.steps, state, is_last=True)
             decoder.replace(state.weights)
-        return Training(decoder, self._ir, tuple(kept.lines), nll, resumed, compile_s, seconds)
+        return Training(decoder, programs.ir, tuple(kept.lines), nll, resumed, compile_s, seconds)
 
-    def _compiled(self, state: TrainState) -> tuple[Callable, float]:
-        """The step, and the seconds that it took to compile."""
-        started = time.perf_counter()
-        step = train_step(self._ir, self._optimizer.update)
-        arguments = (state, *_sides(self._batches.windows(0)), self._angles)
-        return step.lower(*arguments).compile(), time.perf_counter() - started
-
-    def _step(self, step: Callable, state: TrainState, number: int, resumed: int, kept: Kept) -> TrainState:
-        """One step and what is done after it."""
-        started, steps = time.perf_counter(), self._plan.steps
-        state, loss = step(state, *_sides(self._batches.windows(number)), self._angles)
-        loss, done = float(loss), number + 1
-        if not math.isfinite(loss):
-            raise RunError(f"training: the loss of step {done} is {loss}: the training has diverged")
+    def _step(self, programs: Programs, state: TrainState, number: int, kept: Kept) -> TrainState:
+        """Step `number`, counted from 0, and its line."""
+        started, done = time.perf_counter(), number + 1
+        state, loss = programs.step(state, self._batches.windows(number))
+        value = float(loss)
+        if not math.isfinite(value):
+            raise RunError(f"training: the loss of step {done} is {value}: the training has diverged")
         seconds = kept.seconds + time.perf_counter() - started
-        kept.add(StepLine(done, loss, self._plan.rate(number), seconds))
-        speed = self._plan.step_tokens / (time.perf_counter() - started)
-        self._report(Status(done, steps, resumed, loss, speed))
-        if done < steps:
-            if self._watch.is_due(done, steps):
-                kept.add(_look(done, self._nll(state.weights, self._windows)))
-            kept.save(done, state, is_last=False)
+        kept.add(StepLine(done, value, self._plan.rate(number), seconds))
         return state
 
-    def _nll(self, weights: Params, windows: np.ndarray) -> np.ndarray:
+    def _after(self, programs: Programs, state: TrainState, done: int, kept: Kept) -> None:
+        """What comes after a step that is not the last: a look and a checkpoint, each where it is due."""
+        steps = self._plan.steps
+        if done < steps:
+            if self._watch.is_due(done, steps):
+                kept.add(_look(done, self._nll(programs, state, self._windows)))
+            kept.save(done, state)
+
+    def _status(self, kept: Kept, resumed: int) -> Status:
+        """Of a run whose last line is of a step."""
+        seconds = [line.seconds for line in kept.lines[-3:] if isinstance(line, StepLine)]
+        took = seconds[-1] - seconds[-2] if len(seconds) > 1 else seconds[-1]
+        last = kept.lines[-1]
+        assert isinstance(last, StepLine)
+        return Status(last.step, self._plan.steps, resumed, last.loss, self._plan.step_tokens / took)
+
+    def _nll(self, programs: Programs, state: TrainState, windows: np.ndarray) -> np.ndarray:
         """NLL of every target, float32 [windows, S]."""
         rows = self._plan.rows
         # The last call is filled up: every call has the same shape.
         padded = np.concatenate([windows, np.repeat(windows[-1:], -len(windows) % rows, axis=0)])
         nll = [
-            np.asarray(self._held_out_nll(weights, *_sides(padded[start : start + rows]), self._angles))
-            for start in range(0, len(padded), rows)
+            programs.nll(state.weights, padded[start : start + rows]) for start in range(0, len(padded), rows)
         ]
         return np.concatenate(nll)[: len(windows)]
 
@@ -245,8 +218,3 @@ def _look(step: int, nll: np.ndarray) -> HeldOutLine:
 def mean_nll(nll: np.ndarray) -> float:
     """Mean over all targets, summed in float64."""
     return float(nll.mean(dtype=np.float64))
-
-
-def _sides(windows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens and targets, int32 [rows, S] each."""
-    return windows[:, :-1], windows[:, 1:]

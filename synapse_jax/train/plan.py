@@ -104,6 +104,11 @@ class TrainingPlan:
         """SHA-256 of all fields, hex."""
         return sha256_text(canonical_json(self))
 
+    @property
+    def rule(self) -> TrainingPlan:
+        """The plan without what decides first weights and windows only: plans of one rule share a program."""
+        return dataclasses.replace(self, seed=0, repeat_share=0.0, repeat_length=2)
+
     def rate(self, step: int) -> float:
         """The learning rate of a step, 0 … `steps` − 1.
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from synapse_jax.errors import InputError
 from synapse_jax.graph.training import TrainState
+from synapse_jax.io.atomic_file import atomic_text
 from synapse_jax.io.quoting import shown_path
 from synapse_jax.train.checkpoints import Checkpoints, Identity
 from synapse_jax.train.log import Line, StepLine, TrainingLog
 
+PLAN_NAME = "plan.json"
+"""What the run is: its identity, for people; a checkpoint has it too."""
 LOG_NAME = "log.jsonl"
 CHECKPOINTS_NAME = "checkpoints"
 
@@ -55,8 +59,8 @@ class Kept:
         if self._log is not None:
             self._log.add(line)
 
-    def save(self, step: int, state: TrainState, *, is_last: bool) -> None:
-        """Puts the state on the disk if it is time, or the last one."""
+    def save(self, step: int, state: TrainState, *, is_last: bool = False) -> None:
+        """Puts the state on the disk if it is time for it, or the last one."""
         if self._log is None or self._checkpoints is None or self._checkpoints.newest == step:
             return
         if is_last or time.monotonic() - self._saved_at >= self._every_s:
@@ -90,4 +94,6 @@ def open_run(folder: Path | None, identity: Identity, *, resume: bool, every_s: 
         TrainingLog(folder / LOG_NAME, resume=resume) as log,
         Checkpoints(folder / CHECKPOINTS_NAME, identity) as checkpoints,
     ):
+        with atomic_text(folder / PLAN_NAME) as file:
+            file.write(json.dumps(dict(identity), indent=2, sort_keys=True) + "\n")
         yield Kept(log, checkpoints, every_s)

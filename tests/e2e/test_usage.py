@@ -119,11 +119,14 @@ def test_help_of_a_command_shows_its_own_flags_only(synapse, command, flag):
         "tokenize": {"prompt", "text-file"},
         "inspect": set(),
         "models": {"fetch", "progress"},
+        "train": {
+            *("texts", "learning-rate", "repeat-share", "looks", "resume", "tokens", "progress", "attention")
+        },
         "graph list": {"context", "precision", "device"},
         "graph show": {"context", "entry", "rows", "capacity"},
     }
     assert own[command] | {"json", "output", "debug"} <= shown
-    assert ("model" in shown) == (command != "models")
+    assert ("model" in shown) == (command not in ("models", "train"))
     others = set().union(*own.values()) - own[command]
     shared = {"tokens", "context", "precision", "device", "progress", "prompt", "text-file"}
     assert not (others - shared) & shown
