@@ -20,14 +20,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from synapse_jax.errors import InputError, RunError  # noqa: E402
 from synapse_jax.io.atomic_file import atomic_text  # noqa: E402
 from synapse_jax.train.cached import cached_tokens, corpus_vocabulary  # noqa: E402
-from synapse_jax.train.experiment import Experiment, Run, Texts, perform  # noqa: E402
+from synapse_jax.train.experiment import Experiment, Run, Texts, identity, perform  # noqa: E402
 from synapse_jax.train.experiment_report import plot_gains, plot_losses, table, verdict  # noqa: E402
 from synapse_jax.train.export import write_gguf  # noqa: E402
-from synapse_jax.train.loop import Splits, Status, Watch  # noqa: E402
+from synapse_jax.train.loop import Splits, Status  # noqa: E402
 from synapse_jax.train.plan import TrainingPlan  # noqa: E402
 from synapse_jax.train.python_sources import python_sources  # noqa: E402
+from synapse_jax.train.watch import Watch  # noqa: E402
 
 SMALL = Experiment(TrainingPlan(tokens=2_500_000, rows=8, length=512, repeat_share=0.1), window=64)
 """Two cores: a run takes some twenty minutes."""
@@ -35,6 +37,8 @@ LARGE = Experiment(
     TrainingPlan(tokens=60_000_000, rows=16, length=4096, repeat_share=0.1), window=256, seeds=(0,)
 )
 """One large GPU."""
+WINDOWS = {512: 128, 4096: 64}
+"""Held-out windows that judge a decoder, by length: as many targets at least."""
 
 
 def main() -> None:
@@ -57,6 +61,7 @@ def main() -> None:
         work(experiment, runs, arguments.output, arguments.device)
     records = read(experiment, arguments.output)
     if arguments.plot is not None:
+        arguments.plot.mkdir(parents=True, exist_ok=True)
         plot_losses(experiment, records, str(arguments.plot / "losses.png"))
         plot_gains(experiment, records, str(arguments.plot / "gains.png"))
     else:
@@ -65,13 +70,17 @@ def main() -> None:
 
 def work(experiment: Experiment, runs: list[Run], folder: Path, device: str) -> None:
     """Performs the runs that have no record yet."""
-    missing = [run for run in runs if not (folder / f"{run.name}.json").exists()]
-    if not missing:
-        return
     corpus = python_sources()
     vocabulary = corpus_vocabulary(corpus, log=say)
     ids = [cached_tokens(documents, vocabulary, log=say).ids for documents in (corpus.train, corpus.held_out)]
     texts = Texts(corpus, vocabulary, Splits(*ids))
+    missing = []
+    for run in runs:
+        path = folder / f"{run.name}.json"
+        if not path.exists():
+            missing.append(run)
+        elif json.loads(path.read_text(encoding="utf-8"))["identity"] != identity(experiment, run, texts):
+            raise InputError(f"{path}: is of another plan, window or corpus")
     for name in ("work", "models"):
         (folder / name).mkdir(exist_ok=True)
     for run in missing:
@@ -82,7 +91,7 @@ def work(experiment: Experiment, runs: list[Run], folder: Path, device: str) -> 
             texts,
             folder / "work" / run.name,
             device=device,
-            watch=Watch(),
+            watch=Watch(final_windows=WINDOWS[experiment.plan.length]),
             report=Report(run, experiment.plan.step_tokens),
         )
         if run.seed == experiment.seeds[0]:
@@ -126,4 +135,7 @@ def say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (InputError, RunError) as error:
+        sys.exit(f"exp018: error: {error}")

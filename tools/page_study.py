@@ -33,6 +33,7 @@ from synapse_jax.cli import score  # noqa: E402
 from synapse_jax.cli.inputs import open_model, read_scored  # noqa: E402
 from synapse_jax.cli.output import optional_file, save  # noqa: E402
 from synapse_jax.cli.sessions import timed  # noqa: E402
+from synapse_jax.errors import InputError, RunError  # noqa: E402
 from synapse_jax.evals import record as records  # noqa: E402
 from synapse_jax.evals.score import score_chunks, summarize  # noqa: E402
 from synapse_jax.evals.trace import open_trace  # noqa: E402
@@ -137,7 +138,7 @@ def measure(runs: list[Run]) -> None:
         first = sj.Session(model, profiles[0], ready=[], positions=runs[0].context - 1)
         for index, run in enumerate(runs):
             session = first.with_attention(profiles[index].attention) if index else first
-            keep(run, values[index], model, session)
+            keep(run, values[index], model, session, evaluated=TARGETS if index else run.context)
 
 
 def parsed(run: Run):
@@ -147,8 +148,8 @@ def parsed(run: Run):
     return flags.values
 
 
-def keep(run: Run, values, model, session: sj.Session) -> None:
-    """Scores a run and writes its trace and its record."""
+def keep(run: Run, values, model, session: sj.Session, evaluated: int) -> None:
+    """Scores a run and writes its trace and its record; `evaluated` positions are not there yet."""
     tokens, protocol, chunks = read_scored(values, model)
     trace = Path(f"{run.name}.jsonl")
     with open_trace(str(trace), None) as lines:
@@ -169,7 +170,7 @@ def keep(run: Run, values, model, session: sj.Session) -> None:
         session=session,
         ids=tokens.ids,
         evaluated=chunks,
-        timings=records.Timings(session.load_s, session.compile_s, seconds, chunks.size, 0),
+        timings=records.Timings(session.load_s, session.compile_s, seconds, evaluated, 0),
     )
     with optional_file(f"{run.name}.json") as output:
         save(output, record)
@@ -279,4 +280,7 @@ def plot(folder: Path, settings, path: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (InputError, RunError) as error:
+        sys.exit(f"page_study: error: {error}")

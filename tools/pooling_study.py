@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import synapse_jax as sj  # noqa: E402
+from synapse_jax.errors import InputError, RunError  # noqa: E402
 from synapse_jax.graph.sequences import angles, sequence_function  # noqa: E402
 from synapse_jax.ir.build import build  # noqa: E402
 from synapse_jax.ops.attention.sequences import attend_sequence  # noqa: E402
@@ -136,4 +137,7 @@ def plot(record: dict[str, Any], path: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (InputError, RunError) as error:
+        sys.exit(f"pooling_study: error: {error}")

@@ -18,7 +18,7 @@ from synapse_jax.cli.progress import Progress, say, warn
 from synapse_jax.cli.sessions import kv_memory, open_session, timed
 from synapse_jax.errors import InputError
 from synapse_jax.evals import record as records
-from synapse_jax.evals.probe import Trial, probe_entries, run_trials, step_rows
+from synapse_jax.evals.probe import Trial, probe_entries, run_trials, scoring_rows
 from synapse_jax.evals.probe_checkpoint import ProbeCheckpoint
 from synapse_jax.evals.probe_plan import ProbePlan, draw_plants, parse_depths, plantable_ids
 from synapse_jax.evals.probe_result import NOTE, summarize
@@ -164,7 +164,7 @@ class _Work:
                 "blocks_sha256": sha256_tokens(self._blocks.reshape(-1)),
                 "bos_at_block_starts": self._bos_id is not None,
                 "dropped_trailing_newline": self._tokens.dropped_newline,
-                "step_rows": step_rows(plan, self._policy),
+                "step_rows": scoring_rows(plan, self._policy),
             },
             model=self._model,
             session=session,
@@ -190,7 +190,7 @@ class _Work:
             "profile": dict(profile_identity(ir).parts),
             "tokens": records.tokens_summary(self._tokens.ids, self._sequences()),
             "plan": dataclasses.asdict(self._plan),
-            "step_rows": step_rows(self._plan, self._policy),
+            "step_rows": scoring_rows(self._plan, self._policy),
             "versions": records.versions_summary(),
         }
 
@@ -204,10 +204,11 @@ def _table(record: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(("skipped depths", f"{skipped}: the needle would not end before the copy"))
     if result["reach"] is not None:
         one, stacked = result["reach"]["one_layer"], result["reach"]["stacked"]
-        start = result["length"] - result["needle_tokens"]
+        start = result["length"] - 2 * result["needle_tokens"]
         rows.append((
             "reach",
-            f"{one} tokens in one layer, to depth {start - one}; {stacked} through all, to {start - stacked}",
+            f"{one} tokens in one layer, depths from {start - one}; {stacked} through all, from "
+            f"{start - stacked}",
         ))  # fmt: skip
     return [
         *rows,

@@ -25,6 +25,7 @@ from synapse_jax.evals.score import ChunkScore, Protocol, score_chunks, summariz
 from synapse_jax.evals.trace import Trace, open_trace
 from synapse_jax.evals.verify import moved
 from synapse_jax.io.model_file import ModelFile
+from synapse_jax.kv.kinds import step_rows
 from synapse_jax.runtime.plan import scoring_entries
 from synapse_jax.spec.runtime import RuntimeProfile, resolve
 
@@ -119,7 +120,7 @@ class _Work:
     ):
         self._values, self._model, self._profile = values, model, profile
         self._tokens, self._protocol, self._chunks = tokens, protocol, chunks
-        self._rows = min(values.scoring_rows, protocol.n_ctx - 1)
+        self._rows = min(values.scoring_rows, protocol.n_ctx - 1, step_rows(profile))
         if len(tokens.ids) < 2 * protocol.n_ctx and values.score_last is None:
             warn(
                 f"llama-perplexity wants at least {2 * protocol.n_ctx} tokens, two chunks; "

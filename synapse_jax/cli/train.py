@@ -265,10 +265,11 @@ class _Reported:
 def _table(record: dict[str, Any]) -> list[tuple[str, str]]:
     result = record["result"]
     speed = record["timings"]["tokens_per_second"]
+    error = "" if result["held_out_error"] is None else f" ± {result['held_out_error']:.4f}"
     return [
         (
             "held-out loss",
-            f"{result['held_out_loss']:.4f} ± {result['held_out_error']:.4f} nats a token "
+            f"{result['held_out_loss']:.4f}{error} nats a token "
             f"({result['held_out_windows']} windows of {result['plan']['length']})",
         ),
         (

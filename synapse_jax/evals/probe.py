@@ -69,14 +69,14 @@ class Trial:
         }
 
 
-def step_rows(plan: ProbePlan, policy: AttentionPolicy) -> int:
-    """Tokens a step: one where the copy must have the decode role, else as many as there are."""
+def scoring_rows(plan: ProbePlan, policy: AttentionPolicy) -> int:
+    """Tokens a step at most: one where the copy must have the decode role, else as many as there are."""
     return 1 if policy.is_decode_only else min(MAX_STEP_ROWS, plan.length - 1)
 
 
 def probe_entries(plan: ProbePlan, policy: AttentionPolicy) -> list[tuple[str, int]]:
     """(entry, rows) pairs that a probe uses, also where it begins with a prefix that is held."""
-    rows, begins = step_rows(plan, policy), (0, *plan.measured) if _reuses(policy) else (0,)
+    rows, begins = scoring_rows(plan, policy), (0, *plan.measured) if _reuses(policy) else (0,)
     prompt = plan.copy_start - 1 if policy.is_decode_only else 0
     return sorted({
         pair for first in begins for pair in scoring_entries(plan.length - 1 - first, rows, prompt)
@@ -114,7 +114,7 @@ def run_trials(
         RunError: a NaN or infinite NLL; block, depth and position are named.
     """
     policy = session.profile.policy
-    rows, reuse = step_rows(plan, policy), _reuses(policy)
+    rows, reuse = scoring_rows(plan, policy), _reuses(policy)
     each, report = plan.length - 1, progress or (lambda done, total: None)
     whole = 2 * each * len(plants)
     report(2 * each * done, whole)

@@ -18,7 +18,8 @@ NEEDLE_TOKENS = 8
 AUTO_DEPTHS = 9
 """Depths of an even sweep, fewer in a block that has fewer."""
 MIN_PLANTABLE = 8
-"""Fewest ids to draw from: needle and decoy are then equal once in 8⁸ trials at most."""
+"""Fewest ids to draw from. Needle and decoy are drawn alike, and may share a token at a place by chance:
+once in 8 then, and rarely in a real vocabulary."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,8 +20,10 @@ REACH_LINES = {"one_layer": ("--", "one layer"), "stacked": (":", "all layers")}
 def plot_probes(probes: Mapping[str, Mapping[str, Any]], path: str) -> None:
     """Draws gain by depth with its 95 % interval, several probes in one plot.
 
-    Vertical lines mark the depth L − 8 − reach: needles before it are out of the reach of a window's exact
-    keys, of one layer (dashed) or of all (dotted). A reach of the whole block has no line; the legend tells.
+    Vertical lines mark the depth L − 16 − reach: of needles before it no token is in reach of a window's
+    exact keys, of one layer (dashed) or of all (dotted). The first token of the copy is predicted from
+    position L − 9, and a needle at that depth ends `reach` before it. A reach of the whole block has no line;
+    the legend tells.
 
     Args:
         probes: records of `synapse probe` by the name that each has in the legend.
@@ -50,9 +52,9 @@ def plot_probes(probes: Mapping[str, Mapping[str, Any]], path: str) -> None:
 def _draw(axes: Axes, label: str, result: Mapping[str, Any], color: str) -> None:
     depths = [row["depth"] for row in result["depths"]]
     gains = [row["gain"] for row in result["depths"]]
-    copy_start = result["length"] - result["needle_tokens"]
+    nearest = result["length"] - 2 * result["needle_tokens"]
     reach = result["reach"] or {}
-    marks = {name: copy_start - tokens for name, tokens in reach.items()}
+    marks = {name: nearest - tokens for name, tokens in reach.items()}
     covering = [REACH_LINES[name][1] for name, depth in marks.items() if depth <= 0]
     note = f" (reach of {' and of '.join(covering)} covers the block)" if covering else ""
     axes.plot(depths, [gain["mean"] for gain in gains], "o-", color=color, label=label + note, markersize=4)

@@ -80,6 +80,11 @@ class Cache:
         return self.main.held
 
     @property
+    def goes_on_at_its_end(self) -> bool:
+        """Whether the main sequence can go on only where it ended: layers hold the sum of a block."""
+        return self._is_compressed
+
+    @property
     def snapshots(self) -> tuple[int, ...]:
         """Lengths at which the main sequence can go on although windows have moved past them."""
         return tuple(snapshot.held for snapshot in self._snapshots)
@@ -94,7 +99,7 @@ class Cache:
         """Bytes of the main sequence's positions that a later row can still see: keys, pooled blocks, and the
         sum of the block that is filling."""
         seen = sum(self._cells_seen(layer) for layer in range(self._spec.layers))
-        return self._pools.position_bytes * seen + self._pools.sum_bytes
+        return self._pools.position_bytes * seen + (self._pools.sum_bytes if self.held else 0)
 
     @property
     def pages_in_use(self) -> tuple[int, ...]:

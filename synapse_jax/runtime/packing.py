@@ -190,7 +190,10 @@ def _cells(
 
 
 def _to_midpoint(ir: ModelIR) -> tuple[np.ndarray, np.ndarray] | None:
-    """The angles that pooled blocks are turned by, where there are any."""
+    """The angles that pooled blocks are turned by, where there are any.
+
+    A block's midpoint lies among its keys, so it is always within the RoPE table.
+    """
     policy = ir.profile.policy
     return turn_rows(ir.rope_tables[0], policy.block) if isinstance(policy, Compressed) else None
 

@@ -19,9 +19,10 @@ def steps(total: int, rows: int, first: int = 0, span: int = 0) -> Iterator[tupl
     multiples of `span`, where that is not 0.
     """
     rows = DECODE_TOKENS if rows == 1 else rows
+    full = min(rows, span or rows)
     while first < total:
         count = step_room(first, min(rows, total - first), span)
-        if SMALL_ROWS < rows and 2 * count <= rows:
+        if SMALL_ROWS < full and 2 * count <= full:
             count = min(count, SMALL_ROWS)
         yield first, count
         first += count

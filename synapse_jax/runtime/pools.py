@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from synapse_jax.errors import InputError, RunError
 from synapse_jax.graph.moves import copy_between_pages, grow_pages
-from synapse_jax.kv.pages import Pages, abstract_pages, page_kinds
+from synapse_jax.kv.pages import Pages, abstract_pages, layer_arrays, page_kinds
 from synapse_jax.kv.table import Copy
 from synapse_jax.runtime.memory import available_bytes
 from synapse_jax.spec.model import ModelSpec
@@ -73,8 +73,10 @@ class Pools:
             InputError: they are of another shape.
             RunError: there is no memory for it.
         """
-        shapes = [abstract_pages(p._spec, p._profile, other.capacity) for p in (self, other)]
-        if shapes[0] != shapes[1]:
+        pools = (self, other)
+        shapes = [abstract_pages(pool._spec, pool._profile, other.capacity) for pool in pools]
+        owners = [layer_arrays(pool._spec, pool._profile) for pool in pools]
+        if shapes[0] != shapes[1] or owners[0] != owners[1]:
             raise InputError(
                 f"attention {self._profile.attention} keeps other pages than {other._profile.attention}"
             )

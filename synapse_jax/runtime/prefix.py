@@ -80,6 +80,11 @@ class Prefix:
             return None
         if common > self._cache.held:
             return f"{common} tokens are common, the cache holds {self._cache.held}"
+        if self._cache.goes_on_at_its_end:
+            return (
+                f"{common} tokens are common, but compressed attention goes on only where it ended (at "
+                f"{self._cache.held})"
+            )
         kept = ", ".join(map(str, self._cache.snapshots)) or "none"
         return (
             f"{common} tokens are common, but the sliding windows have moved past them (at "

@@ -230,6 +230,8 @@ class Session:
                 f"{len(tokens)} tokens after the {held} held are above the context of {self.context}"
             )
         self._prefix.forget()
+        if not held:
+            self.cache.begin(0, 1)  # a step that was cut off may have left pages
         self.cache.ensure(held + len(tokens))
         return evaluate_tokens(self._runner, tokens, held, Reused(held), lambda done: None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,15 +20,20 @@ from synapse_jax.graph.fingerprint import cpu_features, thread_count
 from synapse_jax.runtime.session import Session
 from synapse_jax.spec.runtime import RuntimeProfile
 from synapse_jax.train.corpus import Corpus
-from synapse_jax.train.loop import Splits, Status, Training, Watch, train
+from synapse_jax.train.log import StepLine
+from synapse_jax.train.loop import Splits, Status, Training, train
 from synapse_jax.train.plan import TrainingPlan
 from synapse_jax.train.shape import DecoderShape
+from synapse_jax.train.summary import training_summary
 from synapse_jax.train.trained import TrainedDecoder, corpus_provenance
 from synapse_jax.train.vocabulary import PairVocabulary
+from synapse_jax.train.watch import Watch
 
 SCHEMA = "synapse.experiment/1"
 PROBE_BLOCKS = 16
 PROBE_SEED = 18
+LOSS_POINTS = 64
+"""Points of the loss curve in a record."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,9 +166,9 @@ def perform(
         "name": run.name,
         "variant": dataclasses.asdict(run.variant),
         "seed": run.seed,
-        "window": experiment.window,
-        "plan": dataclasses.asdict(plan),
-        "shape": {**dataclasses.asdict(shape), "parameters": shape.parameters},
+        "identity": identity(experiment, run, texts),
+        "training": training_summary(shape, plan, training),
+        "losses": _losses(training),
         "corpus": {
             "sha256": texts.corpus.sha256,
             "vocabulary_sha256": texts.vocabulary.sha256,
@@ -172,16 +178,30 @@ def perform(
         "held_out": _held_out(training.held_out_nll, experiment.window),
         "cache": _cache(decoder, plan.length, device),
         "probe": probe,
-        "log": [dataclasses.asdict(line) for line in training.lines if hasattr(line, "held_out_loss")],
-        "timings": {
-            "train_s": training.lines and max(getattr(line, "seconds", 0.0) for line in training.lines),
-            "probe_s": None if probe is None else time.perf_counter() - started,
-            "resumed_steps": training.resumed_steps,
-        },
+        "probe_s": None if probe is None else time.perf_counter() - started,
         "versions": versions_summary(),
         "machine": {"cpu_features": cpu_features(), "threads": thread_count()},
     }
     return record, decoder
+
+
+def identity(experiment: Experiment, run: Run, texts: Texts) -> dict[str, Any]:
+    """What a run's record must say for it to be of this experiment."""
+    plan = dataclasses.replace(experiment.plan, seed=run.seed)
+    return {
+        "plan_sha256": plan.digest,
+        "window": experiment.window,
+        "attention": run.variant.attention,
+        "corpus_sha256": texts.corpus.sha256,
+        "vocabulary_sha256": texts.vocabulary.sha256,
+    }
+
+
+def _losses(training: Training) -> list[list[float]]:
+    """[step, mean loss of the steps up to it since the last one], at most 64 of them."""
+    steps = [line for line in training.lines if isinstance(line, StepLine)]
+    parts = np.array_split(np.arange(len(steps)), min(LOSS_POINTS, len(steps)))
+    return [[steps[part[-1]].step, statistics.fmean(steps[i].loss for i in part)] for part in parts]
 
 
 def _decoder(training: Training, plan: TrainingPlan, texts: Texts) -> TrainedDecoder:
@@ -215,6 +235,7 @@ def _probe(decoder: TrainedDecoder, texts: Texts, device: str) -> dict[str, Any]
     """The copy probe on held-out text."""
     length = decoder.spec.trained_context
     plan = ProbePlan(length, PROBE_BLOCKS, even_depths(length), PROBE_SEED)
+    # Training never saw this split; the windows that judge the loss are of it too.
     blocks = plan.cut(texts.splits.held_out.astype(np.int32))
     plants = draw_plants(plan, plantable_ids(decoder.vocabulary.tokenizer.vocabulary))
     session = Session(decoder, RuntimeProfile(device=device), ready=[])

@@ -184,8 +184,8 @@ def test_several_records_in_one_plot(synapse, given, tmp_path):
     assert lines["full $"].get_xdata().tolist() == [0, 7, 24]
     gains = [at["gain"]["mean"] for at in record["result"]["depths"]]
     assert lines["full $"].get_ydata().tolist() == gains
-    # The mark is at L − 8 − reach.
-    assert list(lines["window: reach of one layer, 10"].get_xdata()) == [22, 22]
+    # The mark is at L − 16 − reach.
+    assert list(lines["window: reach of one layer, 10"].get_xdata()) == [14, 14]
     bands = [band.get_datalim(axes.transData) for band in axes.collections]
     assert len(bands) == 2
     assert bands[0].y0 == pytest.approx(min(at["gain"]["low"] for at in record["result"]["depths"]))

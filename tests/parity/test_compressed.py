@@ -131,14 +131,17 @@ def test_a_prefix_is_reused_where_it_ended_and_nowhere_else(session_of):
     session.score(IDS[:100], reuse=True)
     warm = session.score(IDS, reuse=True)
     np.testing.assert_array_equal(warm.nll, cold)
-    assert warm.reused_tokens in (0, 99)
+    assert warm.reused_tokens == 99
     prompt = session.generate(IDS[:101], 1, reuse=True)
     longer = session.generate(IDS[:150], 1, reuse=True)
     assert (prompt.finish_reason, longer.reused_tokens) == ("length", 101)
     assert longer.token_ids == session.generate(IDS[:150], 1).token_ids
     session.generate(IDS[:150], 1, reuse=True)
     shorter = session.generate(IDS[:120], 1, reuse=True)
-    assert shorter.reused_tokens == 0 and shorter.reuse_note
+    assert shorter.reused_tokens == 0
+    assert shorter.reuse_note == (
+        "119 tokens are common, but compressed attention goes on only where it ended (at 150)"
+    )
     assert shorter.token_ids == session.generate(IDS[:120], 1).token_ids
     session.generate(other[:10], 1, reuse=True)
     np.testing.assert_array_equal(session.score(IDS).nll, cold)
@@ -162,6 +165,16 @@ def test_a_step_that_is_cut_off_leaves_nothing_to_go_on_from(session_of, monkeyp
     assert session.cache.held == 0
     again = session.generate(IDS[:150], 1, reuse=True)
     assert (again.reused_tokens, again.token_ids) == (0, expected)
+    logits = session.logits(IDS, [149])[0]
+    session.reset()
+    assert session.cache.live_bytes == 0
+    session.step(IDS[:100])
+    with monkeypatch.context() as patch:
+        patch.setattr(session.cache, "run", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            session.step(IDS[100:150])
+    assert session.cache.held == 0
+    np.testing.assert_array_equal(session.step(IDS[:150]), logits)
 
 
 def test_the_cache_shrinks_to_the_bytes_of_requirements():

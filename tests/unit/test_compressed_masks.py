@@ -17,6 +17,7 @@ from synapse_jax.kv.kinds import Kind, pooled
 from synapse_jax.ops.attention.compressed import attend_compressed
 from synapse_jax.ops.attention.pooling import pool_leaving
 from synapse_jax.ops.attention.sequences import Turns, attend_sequence
+from synapse_jax.runtime.plan import steps
 from synapse_jax.spec.attention import parse_attention
 from synapse_jax.spec.compressed import Compressed, SlidingWindow
 
@@ -111,6 +112,7 @@ def test_every_token_is_counted_once_or_waits_for_its_block(length, window, bloc
         unseen = set(range(row + 1)) - set(np.flatnonzero(expected[row]).tolist())
         left = max(row - window + 1, 0)
         assert unseen == set(range(left - left % block, left))
+        assert Compressed(window, block).blocks_seen(row) == left // block
 
 
 @settings(max_examples=40)
@@ -155,3 +157,12 @@ def test_policies_that_cannot_be_are_refused(text, reason):
 def test_policies_have_one_text():
     assert str(parse_attention("compressed:block=4,window=064")) == "compressed:window=64,block=4"
     assert str(parse_attention("window:0256")) == "window:256"
+
+
+def test_steps_end_at_pages_and_are_as_large_as_those():
+    assert list(steps(1000, 512, 0, 256)) == [(0, 256), (256, 256), (512, 256), (768, 232)]
+    assert list(steps(700, 512, 100, 256)) == [(100, 156), (256, 256), (512, 188)]
+    assert list(steps(300, 512, 250, 256)) == [(250, 6), (256, 32), (288, 12)]
+    assert list(steps(40, 1, 0, 16)) == [(0, 16), (16, 16), (32, 8)]
+    tail = [(first, 32) for first in range(1024, 1184, 32)]
+    assert list(steps(1200, 512)) == [(0, 512), (512, 512), *tail, (1184, 16)]

@@ -124,3 +124,11 @@ def test_one_prompt_serves_many_policies(model):
     ):
         with pytest.raises(InputError, match=reason):
             first.with_attention(attention)
+
+
+def test_sessions_whose_bounds_are_of_other_layers_share_no_prompt():
+    model = TinyModel(Tiny(context=256, layers=2))
+    profile = RuntimeProfile(page_size=64, attention=f"{POLICY},dense_layers=0")
+    session = Session(model, profile, ready=[])
+    with pytest.raises(InputError, match="keeps other pages than"):
+        session.with_attention(f"{POLICY},dense_layers=1")
