@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synapse_jax.errors import InputError, RunError
-from synapse_jax.evals.probe import Trial, probe_entries, run_trials, step_rows
+from synapse_jax.evals.probe import Trial, probe_entries, run_trials, scoring_rows
 from synapse_jax.evals.probe_checkpoint import ProbeCheckpoint
 from synapse_jax.evals.probe_plan import (
     Plant,
@@ -281,8 +281,8 @@ def test_entries_that_are_made_ready_are_all_that_a_probe_uses(attention):
     before = session.compiled_entries
     probe(session)
     assert session.compiled_entries == before
-    assert step_rows(PLAN, policy) == (1 if policy.is_decode_only else 99)
-    assert step_rows(ProbePlan(4096, 1, (0,)), parse_attention("dense")) == 512
+    assert scoring_rows(PLAN, policy) == (1 if policy.is_decode_only else 99)
+    assert scoring_rows(ProbePlan(4096, 1, (0,)), parse_attention("dense")) == 512
 
 
 def test_a_run_that_fails_names_block_and_depth():
