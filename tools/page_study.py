@@ -38,6 +38,7 @@ from synapse_jax.evals import record as records  # noqa: E402
 from synapse_jax.evals.score import score_chunks, summarize  # noqa: E402
 from synapse_jax.evals.trace import open_trace  # noqa: E402
 from synapse_jax.io.catalog import resolve_model  # noqa: E402
+from synapse_jax.runtime.sharing import with_attention  # noqa: E402
 from tools.corpus import corpus_path  # noqa: E402
 from tools.parity_runs import GEMMA, SMOL  # noqa: E402
 
@@ -137,7 +138,7 @@ def measure(runs: list[Run]) -> None:
     with open_model(values[0]) as model:
         first = sj.Session(model, profiles[0], ready=[], positions=runs[0].context - 1)
         for index, run in enumerate(runs):
-            session = first.with_attention(profiles[index].attention) if index else first
+            session = with_attention(first, profiles[index].attention) if index else first
             keep(run, values[index], model, session, evaluated=TARGETS if index else run.context)
 
 

@@ -64,7 +64,8 @@ class Cache:
         self._spec, self._profile, self._context = spec, profile, profile.context
         self._kinds = cache_kinds(spec, profile)
         self._windows = [kind.window for kind in self._kinds]
-        self._is_compressed = any(kind.is_pooled for kind in self._kinds)
+        self.is_compressed = any(kind.is_pooled for kind in self._kinds)
+        """Whether the main sequence can go on only where it ended: layers hold the sum of a block."""
         capacity = capacity_rung(positions, self._context, profile.page_size)
         self._pools = Pools(spec, profile, device, capacity, log or (lambda line: None))
         self._hold_nothing()
@@ -78,11 +79,6 @@ class Cache:
     def held(self) -> int:
         """Positions of the main sequence, from 0 up, whose keys and values are valid."""
         return self.main.held
-
-    @property
-    def goes_on_at_its_end(self) -> bool:
-        """Whether the main sequence can go on only where it ended: layers hold the sum of a block."""
-        return self._is_compressed
 
     @property
     def snapshots(self) -> tuple[int, ...]:
@@ -161,7 +157,7 @@ class Cache:
         ):
             self._snapshots.pop(0).release()
         self._pools.copy(sequence.extend(first, count))
-        if self._is_compressed:
+        if self.is_compressed:
             # A step moves the sums of blocks on: until it has finished there is nothing to go back to.
             sequence.held = 0
 
@@ -187,7 +183,7 @@ class Cache:
     def take_snapshot(self, length: int) -> None:
         """Keeps the window pages of the main sequence at `length`, where there are windows; the oldest
         snapshot goes if there are too many."""
-        if not any(self._windows) or not self.main.serves(length) or self._is_compressed:
+        if not any(self._windows) or not self.main.serves(length) or self.is_compressed:
             return
         for snapshot in [s for s in self._snapshots if s.held == length]:
             self._snapshots.remove(snapshot)
@@ -250,7 +246,7 @@ class Cache:
     def _serves(self, source: PagedSequence, length: int) -> bool:
         """Whether the sequence can go on at `length`, or the source's end, with the source's window pages."""
         end = min(length, source.held)
-        if self._is_compressed and end != source.held:
+        if self.is_compressed and end != source.held:
             return False  # the sum of the block that is filling is that of the last row
         tables = zip(self._windows, self.main.tables, source.tables, strict=True)
         return all((own if window else main).serves(end) for window, main, own in tables)

@@ -80,7 +80,7 @@ class Prefix:
             return None
         if common > self._cache.held:
             return f"{common} tokens are common, the cache holds {self._cache.held}"
-        if self._cache.goes_on_at_its_end:
+        if self._cache.is_compressed:
             return (
                 f"{common} tokens are common, but compressed attention goes on only where it ended (at "
                 f"{self._cache.held})"

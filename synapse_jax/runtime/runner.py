@@ -22,10 +22,9 @@ from synapse_jax.runtime import packing
 from synapse_jax.runtime.cache import Cache
 from synapse_jax.runtime.checks import check_finite
 from synapse_jax.runtime.devices import find_device
-from synapse_jax.runtime.params import WeightSource, load_params
+from synapse_jax.runtime.params import ModelSource, load_params
 from synapse_jax.runtime.plan import bucket, step_room, steps
 from synapse_jax.runtime.prefix import NOTHING, Reused
-from synapse_jax.spec.model import ModelSpec
 from synapse_jax.spec.runtime import RuntimeProfile
 
 Progress = Callable[[int, int], None]
@@ -36,8 +35,7 @@ class Runner:
     """Runs entries on a cache. Compiles what is missing, and says so.
 
     Args:
-        model: gives the weights.
-        spec: the model.
+        model: gives the spec and the weights.
         profile: resolved.
         ready: (entry, rows) pairs to compile now.
         positions: positions to make room for at once.
@@ -48,8 +46,7 @@ class Runner:
 
     def __init__(
         self,
-        model: WeightSource,
-        spec: ModelSpec,
+        model: ModelSource,
         profile: RuntimeProfile,
         *,
         ready: Sequence[tuple[str, int]],
@@ -58,7 +55,8 @@ class Runner:
         progress: Progress | None,
         params: dict[str, jax.Array] | None = None,
     ):
-        self.spec, self.profile = spec, profile
+        self.spec = spec = model.spec
+        self.profile = profile
         self.device = find_device(profile.device)
         self.ir = build(spec, profile)
         self._log = log or logging.getLogger("synapse_jax").info

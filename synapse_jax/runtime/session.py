@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
@@ -13,7 +11,12 @@ from synapse_jax.errors import InputError
 from synapse_jax.graph.compile import CompiledEntry
 from synapse_jax.graph.entry import READY, STOP_TOKENS
 from synapse_jax.graph.fingerprint import Identity, profile_identity
-from synapse_jax.runtime.checks import check_continuations, check_scoring, checked_ids
+from synapse_jax.runtime.checks import (
+    check_continuations,
+    check_scoring,
+    checked_ids,
+    checked_rows,
+)
 from synapse_jax.runtime.evaluation import (
     evaluate_tokens,
     read_logit_blocks,
@@ -41,7 +44,7 @@ class Session:
         positions: positions to make room for at once; more are made room for when they come.
         log: told, a line each time, what compiles; the `synapse_jax` logger by default.
         progress: called with (weights loaded, weights in all).
-        sharing: a session of the same model whose weights are used; see `with_attention`.
+        sharing: a session of the same model whose weights are used (`runtime.sharing`).
 
     Raises:
         InputError: the profile does not fit the model or the machine.
@@ -60,10 +63,9 @@ class Session:
     ):
         self.spec = model.spec
         self.profile = resolve(profile or RuntimeProfile(), model.spec)
-        self._model, self._log = model, log
+        self._model = model
         self._runner = Runner(
             model,
-            self.spec,
             self.profile,
             ready=ready,
             positions=positions,
@@ -122,8 +124,8 @@ class Session:
                 approximate attention policy needs 1: rows start − 1 and later then have the decode role, and
                 what comes before them is evaluated as a prompt, in full-size steps.
             reuse: begin with what the session holds of these tokens: up to the last position whose NLL it
-                remembers, or has no need of. Not a bit changes. The tokens are remembered afterwards; under
-                a policy of decoded tokens those before the scored rows, which are a prompt.
+                remembers, or has no need of. Not a bit changes. The tokens are remembered afterwards, or the
+                prompt before the scored rows if only decoded tokens are approximated.
             progress: called with (positions evaluated, positions to evaluate) after every step.
 
         Returns:
@@ -152,24 +154,6 @@ class Session:
             remembered.add_scores(start, nll, greedy)
             self.cache.take_snapshot(stop - 1)
         return Scores(nll, greedy, reused.tokens, positions_read(self.profile.policy, start, stop))
-
-    def with_attention(self, attention: str) -> Session:
-        """A session of the same weights under another policy of decoded tokens, which holds the same prompt.
-
-        Prompts attend densely under all of them, so one evaluation serves many policies. The pages are
-        copied: neither session changes the other.
-
-        Raises:
-            InputError: a policy that keeps other pages than this session's.
-        """
-        profile = dataclasses.replace(self.profile, attention=attention)
-        for policy in (self.profile.policy, profile.policy):
-            if not policy.is_decode_only:
-                raise InputError(f"attention {policy} is not one of decoded tokens: it shares no prompt")
-        other = Session(self._model, profile, ready=[], log=self._log, sharing=self)
-        other.cache.adopt(self.cache)
-        other._prefix.tokens = copy.deepcopy(self._prefix.tokens)
-        return other
 
     def score_continuations(
         self,
@@ -200,15 +184,7 @@ class Session:
         """
         ids = checked_ids(prefix, self.spec.vocab_size, self.context)
         endings = [checked_ids(ending, self.spec.vocab_size, self.context) for ending in continuations]
-        check_continuations(self.profile.policy)
-        longest = max(map(len, endings), default=0)
-        if not longest:
-            raise InputError("there is no continuation to score")
-        if len(ids) + longest > self.context:
-            raise InputError(
-                f"a prefix of {len(ids)} tokens and a continuation of {longest} are above the context of "
-                f"{self.context}"
-            )
+        check_continuations(self.profile.policy, len(ids), list(map(len, endings)), self.context)
         return Forks(self._runner, ids, endings).run(
             self._prefix, reuse, progress or (lambda done, total: None)
         )
@@ -224,11 +200,7 @@ class Session:
             RunError: no memory to grow, or logits that are not finite.
         """
         held = self.cache.held
-        tokens = checked_ids(tokens, self.spec.vocab_size, self.context)
-        if held + len(tokens) > self.context:
-            raise InputError(
-                f"{len(tokens)} tokens after the {held} held are above the context of {self.context}"
-            )
+        tokens = checked_ids(tokens, self.spec.vocab_size, self.context, held)
         self._prefix.forget()
         if not held:
             self.cache.begin(0, 1)  # a step that was cut off may have left pages
@@ -253,11 +225,7 @@ class Session:
             InputError: a position outside the sequence, or tokens that cannot be used.
         """
         ids = checked_ids(ids, self.spec.vocab_size, self.context)
-        wanted = np.arange(len(ids)) if rows is None else np.asarray(rows)
-        if wanted.ndim != 1 or wanted.dtype.kind not in "iu" or not wanted.size:
-            raise InputError("logit rows must be a list of at least one integer")
-        if wanted.min() < 0 or wanted.max() >= len(ids):
-            raise InputError(f"logit rows {wanted.tolist()[:8]} are not positions of {len(ids)} tokens")
+        wanted = np.arange(len(ids)) if rows is None else checked_rows(rows, len(ids))
         with self._prefix.evaluation(ids[:0], int(wanted.max()) + 1, reuse=False):
             return read_logits(self._runner, ids, wanted)
 

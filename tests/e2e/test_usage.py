@@ -119,7 +119,7 @@ def test_help_of_a_command_shows_its_own_flags_only(synapse, command, flag):
         "tokenize": {"prompt", "text-file"},
         "inspect": set(),
         "models": {"fetch", "progress"},
-        "train": {*("texts", "learning-rate", "repeat-share", "looks", "tokens", "progress")},
+        "train": {*("texts", "length", "learning-rate", "repeat-share", "looks", "tokens", "progress")},
         "graph list": {"context", "precision", "device"},
         "graph show": {"context", "entry", "rows", "capacity"},
     }

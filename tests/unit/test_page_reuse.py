@@ -7,6 +7,7 @@ import pytest
 
 from synapse_jax.errors import InputError
 from synapse_jax.runtime.session import Session
+from synapse_jax.runtime.sharing import with_attention
 from synapse_jax.spec.runtime import RuntimeProfile
 from tests.tiny import Tiny
 from tests.tiny_model import TinyModel
@@ -111,7 +112,7 @@ def test_one_prompt_serves_many_policies(model):
     first = Session(model, RuntimeProfile(page_size=64, attention=POLICY), ready=[])
     nll = first.score(A[:400], 300, rows=1, reuse=True).nll
     for attention in ("pages:budget=2048,window=1", "pages:budget=64,window=16,select=random,seed=3"):
-        other = first.with_attention(attention)
+        other = with_attention(first, attention)
         assert other.identity != first.identity
         scores = other.score(A[:400], 300, rows=1, reuse=True)
         assert scores.reused_tokens == 299
@@ -123,7 +124,7 @@ def test_one_prompt_serves_many_policies(model):
         ("dense", "is not one of decoded tokens"),
     ):
         with pytest.raises(InputError, match=reason):
-            first.with_attention(attention)
+            with_attention(first, attention)
 
 
 def test_sessions_whose_bounds_are_of_other_layers_share_no_prompt():
@@ -131,4 +132,4 @@ def test_sessions_whose_bounds_are_of_other_layers_share_no_prompt():
     profile = RuntimeProfile(page_size=64, attention=f"{POLICY},dense_layers=0")
     session = Session(model, profile, ready=[])
     with pytest.raises(InputError, match="keeps other pages than"):
-        session.with_attention(f"{POLICY},dense_layers=1")
+        with_attention(session, f"{POLICY},dense_layers=1")
