@@ -178,8 +178,7 @@ class Session:
             NLL and greedy tokens of each ending.
 
         Raises:
-            InputError: no ending, tokens that cannot be used, an ending that leaves the context, or an
-                attention policy that compresses.
+            InputError: tokens that cannot be used, or what `check_continuations` refuses.
             RunError: a NaN or infinite NLL, or no memory for the sequences.
         """
         ids = checked_ids(prefix, self.spec.vocab_size, self.context)
