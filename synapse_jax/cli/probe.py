@@ -12,9 +12,10 @@ import numpy as np
 from absl import flags
 
 from synapse_jax.cli import flags as shared
+from synapse_jax.cli.checkpoints import begin, run_identity
 from synapse_jax.cli.inputs import SOURCES, Tokens, open_model, read_input
 from synapse_jax.cli.output import optional_file, save, show
-from synapse_jax.cli.progress import Progress, say, warn
+from synapse_jax.cli.progress import Progress, warn
 from synapse_jax.cli.sessions import kv_memory, open_session, timed
 from synapse_jax.errors import InputError
 from synapse_jax.evals import record as records
@@ -138,9 +139,7 @@ class _Work:
         session = open_session(values, self._model, self._profile, entries, plan.length - 1)
         done = [] if checkpoint is None else list(checkpoint.trials)
         if checkpoint is not None:
-            checkpoint.begin({str(e.entry): dict(e.executable.parts) for e in session.compiled_entries})
-            if done:
-                say(values.progress)(f"{len(done)} of {len(self._plants)} trials are in {values.checkpoint}")
+            begin(checkpoint, session, values, len(done), len(self._plants), "trials")
 
         def measure() -> list[Trial]:
             trials = list(done)
@@ -180,18 +179,11 @@ class _Work:
 
     def _identity(self) -> dict[str, Any]:
         """What the NLLs depend on, but for the compiled graphs."""
-        from synapse_jax.graph.fingerprint import profile_identity
-        from synapse_jax.ir.build import build
-
-        ir = build(self._model.spec, resolve(self._profile, self._model.spec))
         return {
             "command": "probe",
-            "model": self._model.sha256(),
-            "profile": dict(profile_identity(ir).parts),
-            "tokens": records.tokens_summary(self._tokens.ids, self._sequences()),
+            **run_identity(self._model, self._profile, self._tokens.ids, self._sequences()),
             "plan": dataclasses.asdict(self._plan),
             "step_rows": scoring_rows(self._plan, self._policy),
-            "versions": records.versions_summary(),
         }
 
 

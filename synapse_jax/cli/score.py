@@ -12,6 +12,7 @@ import numpy as np
 from absl import flags
 
 from synapse_jax.cli import flags as shared
+from synapse_jax.cli.checkpoints import begin, run_identity
 from synapse_jax.cli.inputs import SOURCES, Tokens, open_model, read_scored
 from synapse_jax.cli.output import optional_file, save, show
 from synapse_jax.cli.progress import Progress, say, warn
@@ -144,9 +145,7 @@ class _Work:
         session = open_session(values, self._model, self._profile, entries, protocol.n_ctx - 1)
         done = [] if checkpoint is None else list(checkpoint.chunks)
         if checkpoint is not None:
-            checkpoint.begin({str(e.entry): dict(e.executable.parts) for e in session.compiled_entries})
-            if done:
-                say(values.progress)(f"{len(done)} of {len(self._chunks)} chunks are in {values.checkpoint}")
+            begin(checkpoint, session, values, len(done), len(self._chunks), "chunks")
 
         def score() -> list[ChunkScore]:
             scored = list(done)
@@ -186,19 +185,11 @@ class _Work:
 
     def _identity(self) -> dict[str, Any]:
         """What the chunk sums depend on, but for the compiled graphs."""
-        from synapse_jax.graph.fingerprint import profile_identity
-        from synapse_jax.ir.build import build
-
-        ir = build(self._model.spec, resolve(self._profile, self._model.spec))
         return {
-            "model": self._model.sha256(),
-            "profile": dict(profile_identity(ir).parts),
-            "tokens": records.tokens_summary(self._tokens.ids, self._chunks),
+            **run_identity(self._model, self._profile, self._tokens.ids, self._chunks),
             "protocol": dataclasses.asdict(self._protocol),
             "step_rows": self._rows,
             "trace": self._values.trace is not None,
-            # Weights and angles are made on the host by these.
-            "versions": records.versions_summary(),
         }
 
 

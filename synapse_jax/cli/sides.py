@@ -15,11 +15,11 @@ from synapse_jax.cli.inputs import SOURCES, open_model, read_scored
 from synapse_jax.cli.progress import warn
 from synapse_jax.cli.recall import fill_in, read_score_record
 from synapse_jax.cli.sessions import open_session
-from synapse_jax.dims import MAX_STEP_ROWS, row_bucket
+from synapse_jax.dims import row_bucket
 from synapse_jax.errors import InputError
 from synapse_jax.evals import record as records
 from synapse_jax.io.quoting import quote, shown_path
-from synapse_jax.runtime.plan import bucket, steps
+from synapse_jax.runtime.plan import prompt_entries
 from synapse_jax.spec.digest import sha256_tokens
 from synapse_jax.spec.runtime import resolve
 
@@ -65,10 +65,8 @@ class Side:
 
     def open(self) -> None:
         """Opens the session; done when both sides are known to fit."""
-        before = steps(self.protocol.start - 1, MAX_STEP_ROWS)
-        entries = {("step", bucket(count, MAX_STEP_ROWS)) for _, count in before}
         rows = 1 if self.profile.policy.is_decode_only else row_bucket(self.rows)
-        ready = sorted(entries | {("logits", rows)})
+        ready = [("logits", rows), *prompt_entries(self.protocol.start - 1)]
         self.session = open_session(self.flags, self.model, self.profile, ready, self.protocol.n_ctx - 1)
 
     @property

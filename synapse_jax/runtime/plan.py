@@ -38,11 +38,16 @@ def bucket(count: int, largest: int) -> int:
     return SMALL_ROWS if count <= SMALL_ROWS else largest
 
 
+def prompt_entries(positions: int) -> list[tuple[str, int]]:
+    """(entry, rows) pairs that evaluate so many positions in full-size steps."""
+    return _step_entries(positions, LARGE_ROWS, LARGE_ROWS)
+
+
 def scoring_entries(positions: int, rows: int, prompt: int = 0) -> list[tuple[str, int]]:
     """(entry, rows) pairs that score `positions` positions with `rows` a step; where that is one, `prompt` of
     them are evaluated in full-size steps first."""
     if rows == 1:
-        return [*_step_entries(prompt, LARGE_ROWS, LARGE_ROWS), ("decode", 1)]
+        return [*prompt_entries(prompt), ("decode", 1)]
     return _step_entries(positions, rows, row_bucket(rows))
 
 
@@ -50,7 +55,7 @@ def generation_entries(
     tokens: int, max_new_tokens: int, sampling: Sampling, logprobs: bool
 ) -> list[tuple[str, int]]:
     """(entry, rows) pairs that evaluate a prompt and continue it."""
-    entries = _step_entries(tokens, LARGE_ROWS, LARGE_ROWS)
+    entries = prompt_entries(tokens)
     if max_new_tokens and (logprobs or not sampling.is_greedy):
         entries.append(("choose", 1))
     if max_new_tokens > 1:

@@ -97,6 +97,10 @@ class Experiment:
         """A plain window with the cache of a compressed one: W + (n − W) / b positions."""
         return self.window + (self.plan.length - self.window) // block
 
+    def plan_of(self, run: Run) -> TrainingPlan:
+        """The plan of a run: that of all, with its seed."""
+        return dataclasses.replace(self.plan, seed=run.seed)
+
     @property
     def variants(self) -> tuple[Variant, ...]:
         """Those of all seeds, and last the plain window, which is trained once."""
@@ -153,7 +157,7 @@ def perform(
     Returns:
         The run's record, JSON values, and the decoder.
     """
-    plan = dataclasses.replace(experiment.plan, seed=run.seed)
+    plan = experiment.plan_of(run)
     shape = dataclasses.replace(experiment.shape, context=plan.length, attention=run.variant.attention)
     training = train(
         shape, plan, texts.splits, folder=folder, resume=True, watch=watch, device=device, report=report
@@ -187,9 +191,8 @@ def perform(
 
 def identity(experiment: Experiment, run: Run, texts: Texts) -> dict[str, Any]:
     """What a run's record must say for it to be of this experiment."""
-    plan = dataclasses.replace(experiment.plan, seed=run.seed)
     return {
-        "plan_sha256": plan.digest,
+        "plan_sha256": experiment.plan_of(run).digest,
         "window": experiment.window,
         "attention": run.variant.attention,
         "corpus_sha256": texts.corpus.sha256,

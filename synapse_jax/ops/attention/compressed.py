@@ -5,7 +5,13 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from synapse_jax.ops.attention.xla import finished, grouped_queries, start_softmax, visit_pages
+from synapse_jax.ops.attention.xla import (
+    finished,
+    grouped_queries,
+    start_softmax,
+    ungrouped_rows,
+    visit_pages,
+)
 
 
 def attend_compressed(
@@ -51,5 +57,4 @@ def attend_compressed(
     oldest = jnp.maximum(position_T[0] - window + 1, 0)
     end = (jnp.max(position_T) + page_size) // page_size
     state = visit_pages(state, q_KRH, pool_PC2KH, page_table_M, oldest // page_size, end, newest_R, window)
-    out = finished(state).reshape(kv_heads, group, rows, head_size).transpose(2, 0, 1, 3)
-    return out.reshape(rows, query_heads * head_size)
+    return ungrouped_rows(finished(state), rows)

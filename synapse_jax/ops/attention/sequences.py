@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from synapse_jax.ops.attention.xla import batched_dot, grouped_queries, visible
+from synapse_jax.ops.attention.xla import batched_dot, grouped_queries, ungrouped_rows, visible
 from synapse_jax.ops.elementwise import rotate
 
 Array = Any
@@ -113,9 +113,8 @@ def _softmax_rows(q_TNH, k_CKH, v_CKH, visible_TC, scale: float) -> jax.Array:
     The row sum is a row of the P·V product, as in pages, and divides what is small. The maximum changes no
     result, so nothing is differentiated through it.
     """
-    rows, query_heads, head_size = q_TNH.shape
-    kv_heads = k_CKH.shape[1]
-    group = query_heads // kv_heads
+    rows, kv_heads = q_TNH.shape[0], k_CKH.shape[1]
+    group = q_TNH.shape[1] // kv_heads
     scores_KRC = batched_dot(grouped_queries(q_TNH, kv_heads, scale), k_CKH.transpose(1, 0, 2))
     scores_KRC = jnp.where(jnp.tile(visible_TC, (group, 1))[None], scores_KRC, -jnp.inf)
     top_KR1 = lax.stop_gradient(jnp.max(scores_KRC, axis=-1, keepdims=True))
@@ -123,4 +122,4 @@ def _softmax_rows(q_TNH, k_CKH, v_CKH, visible_TC, scale: float) -> jax.Array:
     v1_KHC = jnp.concatenate([v_KHC, jnp.ones_like(v_KHC[:, :1])], axis=1)
     sums_KRH = batched_dot(jnp.exp(scores_KRC - top_KR1), v1_KHC)
     out_KRH = sums_KRH[..., :-1] / sums_KRH[..., -1:]
-    return out_KRH.reshape(kv_heads, group, rows, head_size).transpose(2, 0, 1, 3).reshape(rows, -1)
+    return ungrouped_rows(out_KRH, rows)

@@ -67,8 +67,7 @@ def attend_pages(
 
         state = lax.fori_loop(0, page_table_BM.shape[0], visit_own, state)
 
-    out = finished(state).reshape(kv_heads, group, rows, head_size).transpose(2, 0, 1, 3)
-    return out.reshape(rows, query_heads * head_size)
+    return ungrouped_rows(finished(state), rows)
 
 
 def _page_ranges(sequence_T, position_T, sequences: int, page_size: int, window: int):
@@ -126,6 +125,18 @@ def grouped_queries(q_TNH: jax.Array, kv_heads: int, scale: float) -> jax.Array:
     rows, query_heads, head_size = q_TNH.shape
     q = (q_TNH * scale).reshape(rows, kv_heads, query_heads // kv_heads, head_size)
     return q.transpose(1, 2, 0, 3).reshape(kv_heads, -1, head_size)
+
+
+def ungrouped_rows(out_KRH: jax.Array, rows: int) -> jax.Array:
+    """The rows [T, N·H] of all query heads, from those of `grouped_queries`.
+
+    Args:
+        out_KRH: attended rows by KV head, R = G·T.
+        rows: T.
+    """
+    kv_heads, _, head_size = out_KRH.shape
+    out_TKGH = out_KRH.reshape(kv_heads, -1, rows, head_size).transpose(2, 0, 1, 3)
+    return out_TKGH.reshape(rows, -1)
 
 
 def start_softmax(heads: int, rows: int, head_size: int) -> tuple[jax.Array, jax.Array]:
