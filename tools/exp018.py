@@ -80,7 +80,7 @@ def work(experiment: Experiment, runs: list[Run], folder: Path, device: str) -> 
         if not path.exists():
             missing.append(run)
         elif json.loads(path.read_text(encoding="utf-8"))["identity"] != identity(experiment, run, texts):
-            raise InputError(f"{path}: is of another plan, window or corpus")
+            raise InputError(f"{path}: is of another plan, shape, window or corpus")
     for name in ("work", "models"):
         (folder / name).mkdir(exist_ok=True)
     for run in missing:

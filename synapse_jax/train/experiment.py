@@ -101,6 +101,10 @@ class Experiment:
         """The plan of a run: that of all, with its seed."""
         return dataclasses.replace(self.plan, seed=run.seed)
 
+    def shape_of(self, run: Run) -> DecoderShape:
+        """The shape of a run's decoder: that of all, with its attention and the plan's length."""
+        return dataclasses.replace(self.shape, context=self.plan.length, attention=run.variant.attention)
+
     @property
     def variants(self) -> tuple[Variant, ...]:
         """Those of all seeds, and last the plain window, which is trained once."""
@@ -157,8 +161,7 @@ def perform(
     Returns:
         The run's record, JSON values, and the decoder.
     """
-    plan = experiment.plan_of(run)
-    shape = dataclasses.replace(experiment.shape, context=plan.length, attention=run.variant.attention)
+    plan, shape = experiment.plan_of(run), experiment.shape_of(run)
     training = train(
         shape, plan, texts.splits, folder=folder, resume=True, watch=watch, device=device, report=report
     )
@@ -194,7 +197,7 @@ def identity(experiment: Experiment, run: Run, texts: Texts) -> dict[str, Any]:
     return {
         "plan_sha256": experiment.plan_of(run).digest,
         "window": experiment.window,
-        "attention": run.variant.attention,
+        "shape": dataclasses.asdict(experiment.shape_of(run)),
         "corpus_sha256": texts.corpus.sha256,
         "vocabulary_sha256": texts.vocabulary.sha256,
     }
