@@ -43,8 +43,12 @@ _PLAN = {
     "weight_decay": ("weight_decay", "Of matrices."),
     "clip": ("clip", "Largest norm of the gradients."),
     "seed": ("seed", "Of first weights, windows and repeated spans."),
-    "repeat_share": ("repeat_share", "Share of the windows that carry a span of random tokens twice."),
+    "repeat_share": (
+        "repeat_share",
+        "Share of the windows that carry a span of random tokens more than once.",
+    ),
     "repeat_length": ("repeat_length", "Tokens of that span."),
+    "repeat_copies": ("repeat_copies", "Most copies of it in a window."),
 }
 """Flags that are fields of TrainingPlan."""
 

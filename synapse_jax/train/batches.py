@@ -23,8 +23,8 @@ class Batches:
     end token between them says so, and attention is not cut there. Windows are drawn with replacement.
 
     In `repeat_share` of them, evenly spread over the run, a span of random tokens is written over the text in
-    two places. Its tokens count as targets like all others: the first copy cannot be predicted, the second
-    only from the first.
+    two to `repeat_copies` places. Its tokens count as targets like all others: the first copy cannot be
+    predicted, the others only from those before them.
 
     Raises:
         InputError: the stream is shorter than one window, or there are no tokens to draw a span from.
@@ -63,9 +63,11 @@ class Batches:
         if self.carries_span(number):
             size = self.plan.repeat_length
             span = random.randint(FIRST_RANDOM_ID, self.end_id, size)
-            first = random.randint(0, length - 2 * size + 1)
-            second = random.randint(first + size, length - size + 1)
-            window[first : first + size] = window[second : second + size] = span
+            copies = random.randint(2, self.plan.repeat_copies + 1)
+            # The text that is left is cut at random places: copies never overlap, gaps have any size.
+            cuts = np.sort(random.randint(0, length - copies * size + 1, copies))
+            for start in cuts + size * np.arange(copies):
+                window[start : start + size] = span
         return window
 
 

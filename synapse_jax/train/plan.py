@@ -46,12 +46,21 @@ class TrainingPlan:
     seed: int = 0
     """Of the first weights, of the windows and of the repeated spans."""
     repeat_share: float = 0.0
-    """Share of the windows that carry a span of random tokens twice."""
+    """Share of the windows that carry a span of random tokens more than once."""
     repeat_length: int = 32
     """Tokens of that span."""
+    repeat_copies: int = 2
+    """Most copies of it in a window; each such window draws a number from 2 up to this."""
 
     def __post_init__(self):
-        for field, least in (("tokens", 1), ("rows", 1), ("length", 2), ("seed", 0), ("repeat_length", 2)):
+        for field, least in (
+            ("tokens", 1),
+            ("rows", 1),
+            ("length", 2),
+            ("seed", 0),
+            ("repeat_length", 2),
+            ("repeat_copies", 2),
+        ):
             self._check_integer(field, least)
         if self.seed >= 2**32:
             raise InputError(f"training: seed {self.seed} is not below 2^32")
@@ -72,10 +81,10 @@ class TrainingPlan:
                 f"training: warmup_share {self.warmup_share} and decay_share {self.decay_share} are more "
                 "than all steps"
             )
-        if self.repeat_share and 2 * self.repeat_length > self.length + 1:
+        if self.repeat_share and self.repeat_copies * self.repeat_length > self.length + 1:
             raise InputError(
-                f"training: repeat_length {self.repeat_length} does not fit twice in a window of "
-                f"{self.length + 1} tokens"
+                f"training: repeat_length {self.repeat_length} does not fit {self.repeat_copies} times in a "
+                f"window of {self.length + 1} tokens"
             )
 
     def _check_integer(self, field: str, least: int) -> None:

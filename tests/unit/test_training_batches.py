@@ -74,6 +74,22 @@ def test_a_span_is_there_twice_and_all_else_is_untouched():
     assert min(firsts) == 0 and min(gaps) == size and max(gaps) > 35
 
 
+def test_a_span_has_as_many_copies_as_are_drawn():
+    size, most = 8, 5
+    plan = dataclasses.replace(PLAN, repeat_share=1.0, repeat_length=size, repeat_copies=most)
+    batches, counts, lasts = Batches(np.zeros(3000, np.uint16), END, plan), set(), set()
+    for window in (row for step in range(25) for row in batches.windows(step)):
+        (there,) = np.nonzero(window)
+        assert len(there) % size == 0
+        copies = window[there].reshape(-1, size)
+        assert (copies == copies[0]).all()
+        starts = there[::size]
+        assert (there.reshape(-1, size) - starts[:, None] == np.arange(size)).all()
+        counts.add(len(copies))
+        lasts.add(int(there[-1]))
+    assert counts == set(range(2, most + 1)) and max(lasts) == plan.length
+
+
 def test_random_tokens_are_neither_bytes_nor_the_end():
     stream = np.zeros(3000, np.uint16)
     batches = Batches(stream, 259, dataclasses.replace(PLAN, repeat_share=1.0, repeat_length=20))

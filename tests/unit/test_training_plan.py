@@ -34,7 +34,12 @@ PLAN = TrainingPlan(tokens=10_000, rows=2, length=64)
         ({"repeat_share": 1.1}, "repeat_share 1.1"),
         ({"final_share": "0"}, "final_share '0'"),
         ({"warmup_share": 0.7}, "warmup_share 0.7 and decay_share 0.4"),
-        ({"repeat_share": 0.1, "repeat_length": 33}, "repeat_length 33 does not fit twice in a window of 65"),
+        (
+            {"repeat_share": 0.1, "repeat_length": 33},
+            "repeat_length 33 does not fit 2 times in a window of 65",
+        ),
+        ({"repeat_share": 0.1, "repeat_length": 17, "repeat_copies": 4}, "17 does not fit 4 times"),
+        ({"repeat_copies": 1}, "repeat_copies 1"),
     ],
 )
 def test_what_cannot_be_used_is_refused(fields, named):
@@ -57,7 +62,14 @@ def test_every_field_is_in_the_digest():
     other = TrainingPlan(
         **{"tokens": 9999, "rows": 3, "length": 65, "optimizer": "adamw", "peak_rate": 1e-3},
         **{"warmup_share": 0.1, "schedule": "cosine", "decay_share": 0.3, "final_share": 0.1},
-        **{"weight_decay": 0.0, "clip": 2.0, "seed": 1, "repeat_share": 0.1, "repeat_length": 31},
+        **{
+            "weight_decay": 0.0,
+            "clip": 2.0,
+            "seed": 1,
+            "repeat_share": 0.1,
+            "repeat_length": 21,
+            "repeat_copies": 3,
+        },
     )
     digests = {PLAN.digest}
     for field in dataclasses.fields(TrainingPlan):
