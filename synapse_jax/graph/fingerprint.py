@@ -76,6 +76,16 @@ def program_identity(ir: ModelIR, entry: Entry, stablehlo: str) -> Identity:
     return Identity("program", profile_identity(ir).parts + _identity("program", parts).parts)
 
 
+def move_identity(name: str, stablehlo: str) -> Identity:
+    """The program of a move of pages (`graph.moves`): it belongs to no model.
+
+    Args:
+        name: which move.
+        stablehlo: the lowered module without debug information; it says what is donated.
+    """
+    return _identity("program", {"move": name, "stablehlo": normalised(stablehlo)})
+
+
 def executable_identity(program: Identity, device: jax.Device) -> Identity:
     """A program on a machine: adds versions, device kind and CPU features, thread count and XLA flags."""
     parts = {

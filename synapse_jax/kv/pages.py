@@ -81,11 +81,11 @@ def _layer_shapes(spec: ModelSpec, profile: RuntimeProfile, layer: int, capacity
     return own, jax.ShapeDtypeStruct(bounds, jnp.float32)
 
 
-def grown(pool_PC2KH: jax.Array, pages: int) -> jax.Array:
-    """The pool, or its bounds, with zeroed pages added, `pages` in all. Zeroed: masked cells are multiplied
-    by zero, and zero times an old NaN would be NaN."""
-    added = pages - pool_PC2KH.shape[0]
-    return jnp.concatenate([pool_PC2KH, jnp.zeros((added, *pool_PC2KH.shape[1:]), pool_PC2KH.dtype)])
+def grown(pool: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """The pool, or its bounds, in a larger shape with more pages. These are zeroed: masked cells are
+    multiplied by zero, and zero times an old NaN would be NaN."""
+    added = [(0, new - old, 0) for old, new in zip(pool.shape, shape, strict=True)]
+    return lax.pad(pool, jnp.zeros((), pool.dtype), added)
 
 
 def copy_pages(pool_PC2KH: jax.Array, source_X: jax.Array, target_X: jax.Array) -> jax.Array:
