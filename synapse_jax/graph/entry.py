@@ -199,7 +199,7 @@ Batch = StepBatch | Rows | DecodeBatch | SampleBatch | ChooseBatch
 def abstract_params(ir: ModelIR) -> dict[str, Abstract]:
     """Shapes and types of the weight arguments, by full name."""
     return {
-        weight.name: Abstract(weight.shape, weight_dtype(weight.shape, ir.profile.precision))
+        weight.name: Abstract(weight.shape, weight_dtype(weight.shape, ir.profile.precision, weight.layers))
         for weight in ir.weights()
     }
 

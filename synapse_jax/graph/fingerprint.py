@@ -41,7 +41,8 @@ def explain(a: Identity, b: Identity) -> list[str]:
 
 
 def profile_identity(ir: ModelIR) -> Identity:
-    """What the numbers depend on: model, RoPE profile, attention policy, precision, KV dtype, page size.
+    """What the numbers depend on: model, RoPE profile, attention policy, precision, KV dtype, page size, and
+    whether layers are a loop, whose last digits may differ.
 
     It holds no shapes of steps and no version, so it keys prefixes, checkpoints and records.
     """
@@ -54,6 +55,8 @@ def profile_identity(ir: ModelIR) -> Identity:
         "kv_dtype": profile.kv_dtype,
         "page_size": str(profile.page_size),
     }
+    if profile.layers != "unrolled":
+        parts["layers"] = profile.layers
     return _identity("profile", parts)
 
 

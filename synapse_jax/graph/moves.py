@@ -58,7 +58,7 @@ def copy_between_pages(
         for start in range(0, len(pairs), COPIES):
             # A page beyond the last one is written nowhere.
             source_X, target_X = np.zeros((2, COPIES), np.int32)
-            target_X += np.int32(moved[place].size)
+            target_X += max(moved[place].shape)
             for index, (source, target) in enumerate(pairs[start : start + COPIES]):
                 source_X[index], target_X[index] = source, target
             moved[place] = _copy(_abstract(moved[place]), device)(moved[place], source_X, target_X)

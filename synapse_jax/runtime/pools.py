@@ -60,8 +60,9 @@ class Pools:
     @property
     def position_bytes(self) -> int:
         """Bytes of one position in one layer."""
-        pool = abstract_pages(self._spec, self._profile, self._profile.page_size)[0]
-        return _bytes([pool]) // self._profile.page_size
+        shapes = abstract_pages(self._spec, self._profile, self._profile.page_size)
+        cells = self._profile.page_size * (self._spec.layers if self._profile.layers == "scan" else 1)
+        return _bytes([shapes[0]]) // cells
 
     @property
     def sum_bytes(self) -> int:

@@ -161,9 +161,7 @@ def test_what_the_runtime_cannot_write_down_is_used_all_the_same(ir, folder, exp
 
 
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.ENOSPC])
-def test_a_folder_that_cannot_be_written_costs_one_warning(
-    ir, folder, expected, warnings, monkeypatch, code
-):
+def test_a_folder_that_cannot_be_written_costs_one_warning(ir, folder, expected, warnings, monkeypatch, code):
     def fail(*args, **kwargs):
         raise OSError(code, "no writing here")
 
