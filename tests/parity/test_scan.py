@@ -49,7 +49,6 @@ def test_a_loop_gives_the_bits_of_unrolled_layers(model, profile):
     unrolled, scan = pair(model, profile)
     for work in (
         lambda s: s.logits(IDS[:300], [0, 63, 64, 299]),
-        lambda s: s.generate(IDS[:200], 24, stop_ids=[], logprobs=True).logprobs,
         lambda s: s.generate(IDS[:200], 24, stop_ids=[], reuse=True).token_ids,
         lambda s: s.generate([*IDS[:150], *IDS[300:340]], 8, stop_ids=[], reuse=True).token_ids,
         lambda s: s.score(IDS, 1000, rows=1 if s.profile.policy.is_decode_only else 512).nll,
