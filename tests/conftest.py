@@ -9,6 +9,8 @@ from pathlib import Path
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_NUMPY_DTYPE_PROMOTION", "strict")
 os.environ.setdefault("JAX_NUMPY_RANK_PROMOTION", "raise")
+# Compilations are counted and graphs are compared as they are compiled here.
+os.environ["SYNAPSE_GRAPH_CACHE"] = "off"
 
 import hypothesis
 import pytest

@@ -16,7 +16,7 @@ import numpy as np
 
 from synapse_jax.graph.entry import DECODE_ROLE, Entry
 from synapse_jax.ir.nodes import ModelIR
-from synapse_jax.runtime import pools, runner
+from synapse_jax.runtime import entries, pools, runner
 
 MASK = (1 << 64) - 1
 VOCAB = 288
@@ -192,6 +192,6 @@ def pretending(monkeypatch, hook: Callable[[str], None] = lambda where: None) ->
         patch.setattr(pools, "grow_pages", grow_pages)
         patch.setattr(pools, "copy_between_pages", copy_between_pages)
         patch.setattr(pools, "jnp", types.SimpleNamespace(zeros=zeros))
-        patch.setattr(runner, "GRAPHS", graphs)
+        patch.setattr(entries, "GRAPHS", graphs)
         patch.setattr(runner, "load_params", lambda *args: {})
         yield

@@ -156,6 +156,13 @@ def define_runtime(values: flags.FlagValues, *, context: int | None) -> None:
     flags.DEFINE_integer(
         "page_size", 256, "Positions a page of the KV cache.", lower_bound=1, flag_values=values
     )
+    flags.DEFINE_enum(
+        "layers",
+        "unrolled",
+        ["unrolled", "scan"],
+        "scan: equal layers as a loop, for deep models; compiles in the time of one layer, runs slower.",
+        flag_values=values,
+    )
     flags.DEFINE_string(
         "device", "auto", "auto, or cpu, gpu, tpu or metal with an optional :index.", flag_values=values
     )
@@ -260,6 +267,7 @@ def profile_from(values: flags.FlagValues) -> RuntimeProfile:
         page_size=values.page_size,
         kv_dtype=values.kv_dtype,
         attention=values.attention,
+        layers=values.layers,
         device=values.device,
     )
 

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Sequence
 
 from synapse_jax.cli.flags import CommandFlags, HelpRequest
+from synapse_jax.cli.progress import show_warnings
 from synapse_jax.errors import InputError, RunError
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -26,6 +27,7 @@ COMMANDS = {
     "train": "train a small decoder under an attention policy",
     "graph list": "compiled entries of a model and their fingerprints",
     "graph show": "IR, RoPE profile and arguments of one entry",
+    "graph precompile": "compile what a model and profile need into the cache of graphs",
 }
 """Commands and what they do; `graph list` lives in `cli/graph_list.py`."""
 
@@ -51,6 +53,7 @@ def main(argv: Sequence[str]) -> int:
         0 done; 1 a run that failed; 2 bad usage or input; 130 interrupted. Every error is one line on
         standard error; `--debug` adds the traceback.
     """
+    show_warnings()
     debug = not {"--debug", "-debug", "--debug=true", "--debug=1"}.isdisjoint(argv)
     try:
         code = _run(list(argv))

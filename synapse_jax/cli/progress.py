@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Callable
@@ -81,6 +82,20 @@ def say(mode: str) -> Callable[[str], None]:
     if mode == "none":
         return lambda line: None
     return lambda line: print(f"synapse: {line}", file=sys.stderr, flush=True)
+
+
+class _Warnings(logging.Handler):
+    """Shows what the engine warns of."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        warn(record.getMessage())
+
+
+def show_warnings() -> None:
+    """Shows warnings that the engine gives to its logger as a command's own."""
+    logger = logging.getLogger("synapse_jax")
+    if not any(isinstance(handler, _Warnings) for handler in logger.handlers):
+        logger.addHandler(_Warnings(logging.WARNING))
 
 
 def warn(line: str) -> None:

@@ -16,6 +16,7 @@ import jax
 from synapse_jax.graph.entry import Entry, abstract_arguments
 from synapse_jax.graph.fingerprint import Identity, executable_identity, program_identity
 from synapse_jax.graph.lower import entry_function
+from synapse_jax.graph.store import GraphStore, graph_folder
 from synapse_jax.ir.nodes import ModelIR
 
 PAGES_ARGUMENT = 1
@@ -41,7 +42,13 @@ class CompiledEntry:
     program: Identity
     executable: Identity
     function: Callable = dataclasses.field(repr=False, compare=False)
+    cache: str = dataclasses.field(compare=False)
+    """Where it came from: `hit`, the graph cache on disk; `miss`, it was compiled; `off`, so it was, and
+    there is no cache."""
     compile_s: float = dataclasses.field(compare=False)
+    """Seconds that compiling it took, or reading it."""
+    lower_s: float = dataclasses.field(compare=False)
+    """Seconds that lowering it took."""
 
     def __call__(self, params, pages, batch):
         """(out, pages); the pages passed in are donated and may not be used again."""
@@ -50,7 +57,8 @@ class CompiledEntry:
     def summary(self) -> dict[str, Any]:
         """The part of a record that names this graph."""
         digests = {"program": self.program.digest, "executable": self.executable.digest}
-        return {**self.entry.summary(), **digests, "parts": dict(self.executable.parts)}
+        costs = {"cache": self.cache, "compile_s": self.compile_s, "lower_s": self.lower_s}
+        return {**self.entry.summary(), **digests, "parts": dict(self.executable.parts), **costs}
 
     @property
     def temporary_bytes(self) -> int:
@@ -75,41 +83,95 @@ def lower_on(ir: ModelIR, entry: Entry, device: jax.Device) -> LoweredEntry:
         return lower(ir, entry)
 
 
+@dataclasses.dataclass(frozen=True)
+class Graph:
+    """An executable of this process."""
+
+    function: Any
+    """Called with the arguments that it was compiled for."""
+    cache: str
+    """As `CompiledEntry.cache`."""
+    seconds: float
+    """Compiling it, or reading it."""
+
+
 class GraphCache:
-    """Compiled entries by executable identity. One a process is enough: equal graphs compile once."""
+    """Executables by identity. One a process is enough: equal graphs compile once. Threads may use it.
+
+    Behind it is the cache on disk (`graph.store`).
+    """
 
     def __init__(self):
-        self._compiled: dict[str, CompiledEntry] = {}
+        self._graphs: dict[str, Graph] = {}
         self._turns: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
+        self._here = threading.local()
         self.compilations = 0
         """Compilations so far: a hit does not count."""
 
+    @property
+    def waited_s(self) -> float:
+        """Seconds that the calling thread has waited in `get` so far."""
+        return getattr(self._here, "waited_s", 0.0)
+
     def holds(self, executable: Identity, device: jax.Device) -> bool:
-        """Whether a graph is compiled for a device."""
+        """Whether this process has compiled or read a graph for a device."""
         with self._lock:
-            return _key(executable, device) in self._compiled
+            return _key(executable, device) in self._graphs
+
+    def is_kept(self, executable: Identity, device: jax.Device) -> bool:
+        """Whether the cache on disk has a file of a graph."""
+        folder = graph_folder()
+        return folder is not None and GraphStore(folder).holds(executable, device)
 
     def compile(self, ir: ModelIR, entry: Entry, device: jax.Device) -> CompiledEntry:
-        """The compiled entry of a model on a device, from the cache or compiled now. Threads may call it."""
+        """The compiled entry of a model on a device, from a cache or compiled now."""
         lowered = lower_on(ir, entry, device)
         executable = executable_identity(lowered.program, device)
-        key = _key(executable, device)
+        graph = self.get(lowered.lowered, executable, device)
+        return CompiledEntry(
+            entry,
+            lowered.program,
+            executable,
+            graph.function,
+            graph.cache,
+            graph.seconds,
+            lowered.lower_s,
+        )
+
+    def get(self, lowered: jax.stages.Lowered, executable: Identity, device: jax.Device) -> Graph:
+        """The executable of a lowered module, from a cache or compiled now.
+
+        Args:
+            lowered: the module.
+            executable: its identity.
+            device: the device that it was lowered for.
+        """
+        key, started = _key(executable, device), time.perf_counter()
         with self._lock:
             turn = self._turns.setdefault(key, threading.Lock())
         with turn:
-            if key not in self._compiled:
-                self._compiled[key] = self._compile(lowered, executable)
-            return self._compiled[key]
+            if key not in self._graphs:
+                self._graphs[key] = self._read_or_compile(lowered, executable, device)
+        self._here.waited_s = self.waited_s + time.perf_counter() - started
+        return self._graphs[key]
 
-    def _compile(self, lowered: LoweredEntry, executable: Identity) -> CompiledEntry:
-        started = time.perf_counter()
-        function = lowered.lowered.compile()
-        _trim_memory()
+    def _read_or_compile(
+        self, lowered: jax.stages.Lowered, executable: Identity, device: jax.Device
+    ) -> Graph:
+        started, folder = time.perf_counter(), graph_folder()
+        store = None if folder is None else GraphStore(folder)
+        kept = None if store is None else store.load(executable, lowered, device)
+        if kept is not None:
+            return Graph(kept, "hit", time.perf_counter() - started)
+        function = lowered.compile()
         with self._lock:
             self.compilations += 1
         seconds = time.perf_counter() - started
-        return CompiledEntry(lowered.entry, lowered.program, executable, function, seconds)
+        if store is not None:
+            store.save(executable, function, device)
+        _trim_memory()
+        return Graph(function, "off" if store is None else "miss", seconds)
 
 
 def _key(executable: Identity, device: jax.Device) -> str:

@@ -11,7 +11,7 @@ from jax import ShapeDtypeStruct as Abstract
 
 from synapse_jax.dims import DECODE_TOKENS, ROW_LADDER, capacity_rung, row_bucket
 from synapse_jax.ir.nodes import ModelIR
-from synapse_jax.kv.kinds import cache_kinds, step_rows
+from synapse_jax.kv.kinds import cache_kinds, step_rows, step_span
 from synapse_jax.kv.pages import abstract_pages
 from synapse_jax.ops.dtypes import weight_dtype
 from synapse_jax.ops.sampling import SamplerRows
@@ -90,9 +90,15 @@ def entry_for(ir: ModelIR, name: str, rows: int, capacity: int | None = None) ->
 
 
 def fitting(profile: RuntimeProfile, ready: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
-    """(entry, rows) pairs with no more rows than a step may have under a profile, each once."""
+    """(entry, rows) pairs with no more rows than a step may have under a profile, each once.
+
+    Where steps end at pages, the tail of any work may need either size of a step: both are there.
+    """
     most = row_bucket(step_rows(profile))
-    return list(dict.fromkeys((name, min(rows, most)) for name, rows in ready))
+    pairs = [(name, min(rows, most)) for name, rows in ready]
+    if step_span(profile) and any(name == "step" for name, _ in pairs):
+        pairs += [("step", ROW_LADDER[0]), ("step", most)]
+    return list(dict.fromkeys(pairs))
 
 
 class Rows(NamedTuple):
@@ -199,7 +205,7 @@ Batch = StepBatch | Rows | DecodeBatch | SampleBatch | ChooseBatch
 def abstract_params(ir: ModelIR) -> dict[str, Abstract]:
     """Shapes and types of the weight arguments, by full name."""
     return {
-        weight.name: Abstract(weight.shape, weight_dtype(weight.shape, ir.profile.precision))
+        weight.name: Abstract(weight.shape, weight_dtype(weight.shape, ir.profile.precision, weight.layers))
         for weight in ir.weights()
     }
 

@@ -41,7 +41,8 @@ def explain(a: Identity, b: Identity) -> list[str]:
 
 
 def profile_identity(ir: ModelIR) -> Identity:
-    """What the numbers depend on: model, RoPE profile, attention policy, precision, KV dtype, page size.
+    """What the numbers depend on: model, RoPE profile, attention policy, precision, KV dtype, page size, and
+    whether layers are a loop, whose last digits may differ.
 
     It holds no shapes of steps and no version, so it keys prefixes, checkpoints and records.
     """
@@ -54,6 +55,8 @@ def profile_identity(ir: ModelIR) -> Identity:
         "kv_dtype": profile.kv_dtype,
         "page_size": str(profile.page_size),
     }
+    if profile.layers != "unrolled":
+        parts["layers"] = profile.layers
     return _identity("profile", parts)
 
 
@@ -74,6 +77,16 @@ def program_identity(ir: ModelIR, entry: Entry, stablehlo: str) -> Identity:
         "donation": "pages",
     }
     return Identity("program", profile_identity(ir).parts + _identity("program", parts).parts)
+
+
+def move_identity(name: str, stablehlo: str) -> Identity:
+    """The program of a move of pages (`graph.moves`): it belongs to no model.
+
+    Args:
+        name: which move.
+        stablehlo: the lowered module without debug information; it says what is donated.
+    """
+    return _identity("program", {"move": name, "stablehlo": normalised(stablehlo)})
 
 
 def executable_identity(program: Identity, device: jax.Device) -> Identity:

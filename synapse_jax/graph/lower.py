@@ -13,6 +13,7 @@ from jax import lax
 from synapse_jax.dims import DECODE_TOKENS, HEAD_BLOCK_ROWS
 from synapse_jax.graph.attend import AttendFunction, AttendNode, entry_attention, selects_pages
 from synapse_jax.graph.entry import ChooseBatch, DecodeBatch, Entry, Rows, SampleBatch, StepBatch
+from synapse_jax.graph.scan import scan_layers
 from synapse_jax.ir.nodes import Block, ModelIR, Node, scoped_name
 from synapse_jax.kv.pages import layer_arrays
 from synapse_jax.ops import elementwise, linear
@@ -171,6 +172,10 @@ class Model:
     def evaluate(self, pages, rows: Rows):
         """The residual stream [T, D] after the last layer, and the pages that hold the rows' keys."""
         x_TD, _ = self._run(self.ir.embed, self.params, {"tokens": rows.token_T}, rows, None)
+        if self.ir.profile.layers == "scan":
+            block = self.ir.layers[0]
+            weights = {w.name: self.params[f"layers.{w.name}"] for node in block.nodes for w in node.weights}
+            return scan_layers(self.ir, self._layer_function(block), weights, x_TD, rows, tuple(pages))
         # Layers that are built alike are traced once: in the module they are one function, called L times.
         traced = {block: jax.jit(self._layer_function(block)) for block in dict.fromkeys(self.ir.layers)}
         pages = list(pages)

@@ -1,15 +1,21 @@
-"""Moving pages on the device: into larger pools, and from one page to another."""
+"""Moving pages on the device: new ones, into larger pools, and from one page to another.
+
+Pools are moved one by one: equal ones share a graph, which is small, so that growing and copying compile in a
+moment whatever the model.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from synapse_jax.graph.compile import GRAPHS
+from synapse_jax.graph.fingerprint import executable_identity, move_identity
 from synapse_jax.kv.pages import Pages, copy_pages, grown
 from synapse_jax.kv.table import Copy
 
@@ -21,19 +27,24 @@ Shapes = tuple[jax.ShapeDtypeStruct, ...]
 
 def grow_pages(pages: Pages, shapes: Shapes, device: jax.Device) -> Pages:
     """The pages in pools of the given shapes, each at least as large. The old ones stay as they are."""
-    small = [index for index, pool in enumerate(pages) if pool.shape != shapes[index].shape]
-    old, new = tuple(_abstract(pages[i]) for i in small), tuple(shapes[i] for i in small)
-    out = list(pages)
-    if small:
-        for index, pool in zip(small, _grow(old, new, device)(*(pages[i] for i in small)), strict=True):
-            out[index] = pool
-    return jax.block_until_ready(tuple(out))
+    new = [
+        pool if pool.shape == shape.shape else _grow(_abstract(pool), shape, device)(pool)
+        for pool, shape in zip(pages, shapes, strict=True)
+    ]
+    return jax.block_until_ready(tuple(new))
+
+
+def prepare_growth(old: Shapes, new: Shapes, device: jax.Device) -> None:
+    """Compiles what `grow_pages` will need."""
+    for before, after in zip(old, new, strict=True):
+        if before.shape != after.shape:
+            _grow(before, after, device)
 
 
 def copy_between_pages(
     pages: Pages, kinds: Sequence[int | None], copies: Sequence[Sequence[Copy]], device: jax.Device
 ) -> Pages:
-    """The pages after copies that do not depend on each other; the pages passed in are donated.
+    """The pages after copies that do not depend on each other; those that change are donated.
 
     Args:
         pages: pools and bounds.
@@ -41,37 +52,40 @@ def copy_between_pages(
         copies: (source, target) pages of each kind.
         device: where the pages are.
     """
-    move = _copy(tuple(map(_abstract, pages)), tuple(kinds), len(copies), device)
-    for start in range(0, max(map(len, copies)), COPIES):
-        source_YX, target_YX = np.zeros((2, len(copies), COPIES), np.int32)
-        target_YX += max(pool.shape[0] for pool in pages)
-        for kind, pairs in enumerate(copies):
-            for place, (source, target) in enumerate(pairs[start : start + COPIES]):
-                source_YX[kind, place], target_YX[kind, place] = source, target
-        pages = move(pages, source_YX, target_YX)
-    return pages
+    moved = list(pages)
+    for place, kind in enumerate(kinds):
+        pairs = () if kind is None else copies[kind]
+        for start in range(0, len(pairs), COPIES):
+            # A page beyond the last one is written nowhere.
+            source_X, target_X = np.zeros((2, COPIES), np.int32)
+            target_X += max(moved[place].shape)
+            for index, (source, target) in enumerate(pairs[start : start + COPIES]):
+                source_X[index], target_X[index] = source, target
+            moved[place] = _copy(_abstract(moved[place]), device)(moved[place], source_X, target_X)
+    return tuple(moved)
 
 
-@functools.lru_cache(maxsize=64)
-def _grow(old: Shapes, new: Shapes, device: jax.Device) -> Any:
-    def grow(*pools):
-        return tuple(grown(pool, shape.shape[0]) for pool, shape in zip(pools, new, strict=True))
+@functools.lru_cache(maxsize=256)
+def _grow(old: jax.ShapeDtypeStruct, new: jax.ShapeDtypeStruct, device: jax.Device) -> Any:
+    def grow(pool):
+        return grown(pool, new.shape)
 
+    return _compiled(grow, (old,), device)
+
+
+@functools.lru_cache(maxsize=256)
+def _copy(pool: jax.ShapeDtypeStruct, device: jax.Device) -> Any:
+    places = jax.ShapeDtypeStruct((COPIES,), jnp.int32)
+    return _compiled(copy_pages, (pool, places, places), device, donated=(0,))
+
+
+def _compiled(
+    function: Callable, arguments: Shapes, device: jax.Device, donated: tuple[int, ...] = ()
+) -> Any:
     with jax.default_device(device):
-        return jax.jit(grow).lower(*old).compile()
-
-
-@functools.lru_cache(maxsize=64)
-def _copy(pages: Shapes, kinds: tuple[int | None, ...], count: int, device: jax.Device) -> Any:
-    def copy(pools, source_YX, target_YX):
-        return tuple(
-            pool if kind is None else copy_pages(pool, source_YX[kind], target_YX[kind])
-            for pool, kind in zip(pools, kinds, strict=True)
-        )
-
-    places = jax.ShapeDtypeStruct((count, COPIES), jnp.int32)
-    with jax.default_device(device):
-        return jax.jit(copy, donate_argnums=0).lower(pages, places, places).compile()
+        lowered = jax.jit(function, donate_argnums=donated).lower(*arguments)
+    program = move_identity(function.__name__, lowered.as_text())
+    return GRAPHS.get(lowered, executable_identity(program, device), device).function
 
 
 def _abstract(pool: jax.Array) -> jax.ShapeDtypeStruct:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from synapse_jax.errors import InputError
 from synapse_jax.ir.nodes import Attribute, Block, ModelIR, Node, Value, Weight
 from synapse_jax.spec.model import ModelSpec
 from synapse_jax.spec.runtime import RuntimeProfile
@@ -25,6 +26,7 @@ def build(spec: ModelSpec, profile: RuntimeProfile) -> ModelIR:
 
     Raises:
         ValueError: the profile is not resolved.
+        InputError: layers are to be a loop, and are not of one kind.
         ShapeError: a node does not fit its inputs.
     """
     if profile.context is None or profile.rope is None:
@@ -37,6 +39,12 @@ def build(spec: ModelSpec, profile: RuntimeProfile) -> ModelIR:
     ]
     blocks = {sort: _layer(spec, *sort) for sort in dict.fromkeys(sorts)}
     layers = tuple(blocks[sort] for sort in sorts)
+    if profile.layers == "scan" and len(blocks) > 1:
+        other = next(layer for layer, sort in enumerate(sorts) if sort != sorts[0])
+        raise InputError(
+            f"layers=scan needs layers of one kind: layer {other} of {spec.arch} differs from layer 0 in its "
+            f"window or its attention policy ({profile.attention})"
+        )
     return ModelIR(spec=spec, profile=profile, embed=_embed(spec), layers=layers, head=_head(spec))
 
 

@@ -29,6 +29,8 @@ class Weight:
     shape: tuple[int, ...]
     parts: tuple[str, ...] = ()
     """Names of the model's weights that are stacked along the first axis to make it; none means itself."""
+    layers: int = 0
+    """Layers whose weights it holds along an axis before the others, where layers are a loop; else 0."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,14 +84,26 @@ class ModelIR:
     def weights(self) -> Iterator[Weight]:
         """Every weight once, with full names and at least one part, in the order of use."""
         seen = set()
-        for prefix, block in self.scoped_blocks():
+        for prefixes, block in self._weighted_blocks():
             for node in block.nodes:
                 for weight in node.weights:
-                    name = scoped_name(prefix, weight.name)
+                    name = scoped_name(prefixes[0], weight.name)
                     if name not in seen:
                         seen.add(name)
-                        parts = tuple(scoped_name(prefix, part) for part in weight.parts or (weight.name,))
-                        yield Weight(name, weight.shape, parts)
+                        own = weight.parts or (weight.name,)
+                        parts = tuple(scoped_name(prefix, part) for prefix in prefixes[1:] for part in own)
+                        layers = self.spec.layers if prefixes[0] == "layers" else 0
+                        shape = (layers, *weight.shape) if layers else weight.shape
+                        yield Weight(name, shape, parts, layers)
+
+    def _weighted_blocks(self) -> Iterator[tuple[tuple[str, ...], Block]]:
+        """Blocks with the prefix of their weight arguments, then those of the model's weights in them."""
+        if self.profile.layers != "scan":
+            yield from (((prefix, prefix), block) for prefix, block in self.scoped_blocks())
+            return
+        yield ("", ""), self.embed
+        yield ("layers", *(f"layers.{index}" for index in range(len(self.layers)))), self.layers[0]
+        yield ("", ""), self.head
 
     def scoped_blocks(self) -> Iterator[tuple[str, Block]]:
         """Blocks in execution order, each with the prefix of its weight names."""

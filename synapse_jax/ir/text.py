@@ -40,7 +40,7 @@ def profile_text(ir: ModelIR) -> str:
         + f"attention {profile.attention}\n"
         f"precision {profile.precision}\n"
         f"kv_dtype {profile.kv_dtype}\n"
-        f"page_size {profile.page_size}\n"
+        f"page_size {profile.page_size}\n" + ("layers scan\n" if profile.layers == "scan" else "")
     )
 
 

@@ -21,6 +21,8 @@ After all pools comes, layer by layer, what is kept beside them: of a layer that
 [P, J, 2, K, H] (`kv.bounds`); of one that compresses the pool of its blocks and the sum [2, K, H] of the
 block that is filling (`ops.attention.pooling`).
 
+Where layers are a loop (`RuntimeProfile.layers`) there is one array of each sort, [L, …] of all layers.
+
 P depends on the layer's kind. A step takes the cache, donates it and returns it. A position's keys and values
 lie together, so that a step writes them as one row.
 """
@@ -36,6 +38,9 @@ def abstract_pages(spec: ModelSpec, profile: RuntimeProfile, capacity: int) -> S
         profile: gives C, the KV dtype and, by its attention policy, what is kept beside the pools.
         capacity: positions in the pools of layers that see all keys, a multiple of C.
     """
+    if profile.layers == "scan":
+        own = _layer_shapes(spec, profile, 0, capacity)
+        return tuple(jax.ShapeDtypeStruct((spec.layers, *array.shape), array.dtype) for array in own)
     layers = [_layer_shapes(spec, profile, layer, capacity) for layer in range(spec.layers)]
     beside = [array for _, *arrays in layers for array in arrays]
     return (*(pool for pool, *_ in layers), *beside)
@@ -43,6 +48,8 @@ def abstract_pages(spec: ModelSpec, profile: RuntimeProfile, capacity: int) -> S
 
 def layer_arrays(spec: ModelSpec, profile: RuntimeProfile) -> tuple[tuple[int, ...], ...]:
     """Where in `Pages` the arrays of each layer are: its pool, and what is kept beside it."""
+    if profile.layers == "scan":
+        return (tuple(range(len(_layer_shapes(spec, profile, 0, profile.page_size)))),) * spec.layers
     places, end = [], spec.layers
     for layer in range(spec.layers):
         beside = len(_layer_shapes(spec, profile, layer, profile.page_size)) - 1
@@ -54,7 +61,8 @@ def layer_arrays(spec: ModelSpec, profile: RuntimeProfile) -> tuple[tuple[int, .
 def page_kinds(spec: ModelSpec, profile: RuntimeProfile) -> tuple[int | None, ...]:
     """The kind of layer, by its index, whose page table each array follows; None where it follows none."""
     kinds = cache_kinds(spec, profile)
-    own = [layer_kind(spec, profile, layer) for layer in range(spec.layers)]
+    layers = 1 if profile.layers == "scan" else spec.layers
+    own = [layer_kind(spec, profile, layer) for layer in range(layers)]
     found: list[int | None] = [kinds.index(kind) for kind in own]
     for layer, kind in enumerate(own):
         if kind.block:
@@ -81,21 +89,23 @@ def _layer_shapes(spec: ModelSpec, profile: RuntimeProfile, layer: int, capacity
     return own, jax.ShapeDtypeStruct(bounds, jnp.float32)
 
 
-def grown(pool_PC2KH: jax.Array, pages: int) -> jax.Array:
-    """The pool, or its bounds, with zeroed pages added, `pages` in all. Zeroed: masked cells are multiplied
-    by zero, and zero times an old NaN would be NaN."""
-    added = pages - pool_PC2KH.shape[0]
-    return jnp.concatenate([pool_PC2KH, jnp.zeros((added, *pool_PC2KH.shape[1:]), pool_PC2KH.dtype)])
+def grown(pool: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """The pool, or its bounds, in a larger shape with more pages. These are zeroed: masked cells are
+    multiplied by zero, and zero times an old NaN would be NaN."""
+    added = [(0, new - old, 0) for old, new in zip(pool.shape, shape, strict=True)]
+    return lax.pad(pool, jnp.zeros((), pool.dtype), added)
 
 
 def copy_pages(pool_PC2KH: jax.Array, source_X: jax.Array, target_X: jax.Array) -> jax.Array:
     """The pool with some pages copied over others.
 
     Args:
-        pool_PC2KH: the pool of one layer, or its bounds.
+        pool_PC2KH: the pool of one layer, or its bounds; or of all layers, [L, P, …].
         source_X: int32 [X], pages to copy.
         target_X: int32 [X], distinct pages to write; P writes nothing.
     """
+    if pool_PC2KH.ndim == 6:
+        return pool_PC2KH.at[:, target_X].set(pool_PC2KH[:, source_X], mode="drop")
     return pool_PC2KH.at[target_X].set(pool_PC2KH[source_X], mode="drop")
 
 

@@ -66,14 +66,14 @@ class Cache:
         self._windows = [kind.window for kind in self._kinds]
         self.is_compressed = any(kind.is_pooled for kind in self._kinds)
         """Whether the main sequence can go on only where it ended: layers hold the sum of a block."""
-        capacity = capacity_rung(positions, self._context, profile.page_size)
-        self._pools = Pools(spec, profile, device, capacity, log or (lambda line: None))
+        self.pools = Pools(spec, profile, device, self.rung(positions), log or (lambda line: None))
+        """The pages."""
         self._hold_nothing()
 
     @property
     def capacity(self) -> int:
         """Positions that the allocated pages hold in layers that see all keys."""
-        return self._pools.capacity
+        return self.pools.capacity
 
     @property
     def held(self) -> int:
@@ -88,14 +88,14 @@ class Cache:
     @property
     def allocated_bytes(self) -> int:
         """Bytes of the pools and bounds, 0 before the first step."""
-        return self._pools.allocated_bytes
+        return self.pools.allocated_bytes
 
     @property
     def live_bytes(self) -> int:
         """Bytes of the main sequence's positions that a later row can still see: keys, pooled blocks, and the
         sum of the block that is filling."""
         seen = sum(self._cells_seen(layer) for layer in range(self._spec.layers))
-        return self._pools.position_bytes * seen + (self._pools.sum_bytes if self.held else 0)
+        return self.pools.position_bytes * seen + (self.pools.sum_bytes if self.held else 0)
 
     @property
     def pages_in_use(self) -> tuple[int, ...]:
@@ -105,6 +105,10 @@ class Cache:
     def free_pages(self) -> list[int]:
         """Pages of each kind of layer that nobody holds."""
         return [allocator.free for allocator in self._allocators]
+
+    def rung(self, positions: int) -> int:
+        """The capacity that holds so many positions, or the context where that is less."""
+        return capacity_rung(min(positions, self._context), self._context, self._profile.page_size)
 
     def usable(self, length: int) -> int:
         """The most positions, up to `length`, after which the main sequence can go on."""
@@ -139,8 +143,7 @@ class Cache:
         if positions > self._context:
             raise ValueError(f"{positions} positions are above the context of {self._context}")
         if positions > self.capacity:
-            wanted = min(max(positions, 2 * self.capacity), self._context)
-            self._reserve(capacity_rung(wanted, self._context, self._profile.page_size))
+            self._reserve(self.rung(max(positions, 2 * self.capacity)))
 
     @_whole
     def open(self, sequence: PagedSequence, first: int, count: int) -> None:
@@ -156,7 +159,7 @@ class Cache:
             for needed, free in zip(sequence.needs(first, count), self.free_pages(), strict=True)
         ):
             self._snapshots.pop(0).release()
-        self._pools.copy(sequence.extend(first, count))
+        self.pools.copy(sequence.extend(first, count))
         if self.is_compressed:
             # A step moves the sums of blocks on: until it has finished there is nothing to go back to.
             sequence.held = 0
@@ -210,7 +213,7 @@ class Cache:
         Raises:
             InputError: its pages are of another shape.
         """
-        self._pools.adopt(other._pools)
+        self.pools.adopt(other.pools)
         # One copy of all of them: tables go on sharing their allocators.
         self._allocators, self.main, self._snapshots = copy.deepcopy(
             (other._allocators, other.main, other._snapshots)
@@ -219,14 +222,14 @@ class Cache:
     def drop(self) -> None:
         """Forgets the contents and frees the pages; the next step makes new ones."""
         self._hold_nothing()
-        self._pools.drop()
+        self.pools.drop()
 
     def run(self, step: Callable[[Pages], tuple[Any, Pages]]) -> Any:
         """Runs a step on the pages and waits for it. If it fails and the pages are lost, nothing is held."""
         try:
-            return self._pools.run(step)
+            return self.pools.run(step)
         except BaseException:
-            if not self._pools.are_there:
+            if not self.pools.are_there:
                 self._hold_nothing()
             raise
 
@@ -288,7 +291,7 @@ class Cache:
             return
         if not self.held:
             self.drop()
-        self._pools.grow(capacity)
+        self.pools.grow(capacity)
         self._grow_allocators()
 
     @_whole

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from synapse_jax.dims import MAX_STEP_ROWS
+from synapse_jax.dims import MAX_STEP_ROWS, row_bucket
 from synapse_jax.graph.entry import DECODE_ROLE, PROMPT_ROLE
+from synapse_jax.kv.kinds import step_rows
 from synapse_jax.runtime import packing
 from synapse_jax.runtime.plan import SMALL_ROWS
 from synapse_jax.runtime.prefix import NOTHING, Reused
@@ -147,7 +148,7 @@ def read_logit_blocks(
 
 def _logits_step(runner: Runner, tokens: np.ndarray, first: int, rows: int) -> np.ndarray:
     """Logits after each of the tokens, at most `rows`, as one step of a prompt."""
-    entry = runner.entry("logits", rows)
+    entry = runner.entry("logits", min(rows, row_bucket(step_rows(runner.profile))))
     logits_TV = runner.call(entry, runner.rows(entry, tokens, first))
     runner.advance(first, len(tokens))
     return np.asarray(logits_TV)[: len(tokens)]

@@ -72,6 +72,10 @@ class Continuation:
         while 0 < len(self._new) < most and not self._stopped:
             self._add(*self._turn(min(self._turns, most - len(self._new))), on_tokens)
             report(len(self._ids) + len(self._new) - 1)
+        if self._reused.is_on:
+            # A talk goes on: the next call begins with the rung that holds one position more.
+            cache = self._runner.cache
+            self._runner.look_ahead(cache.held, cache.capacity + 1)
         shown = self._shown(self._new)
         return Generation(
             tuple(shown),

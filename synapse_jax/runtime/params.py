@@ -8,7 +8,7 @@ from typing import Protocol
 import jax
 import numpy as np
 
-from synapse_jax.ir.nodes import ModelIR
+from synapse_jax.ir.nodes import ModelIR, Weight
 from synapse_jax.ops.dtypes import weight_dtype
 from synapse_jax.spec.model import ModelSpec
 
@@ -57,12 +57,26 @@ def load_params(
     report = progress or (lambda done, total: None)
     report(0, len(weights))
     for done, weight in enumerate(weights):
-        parts = [source.read_weight(part) for part in weight.parts]
-        dtype = weight_dtype(weight.shape, ir.profile.precision)
-        whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        stacked = whole.astype(dtype, copy=False)
-        if stacked.shape != weight.shape:
-            raise ValueError(f"weight {weight.name} is {stacked.shape}, the model needs {weight.shape}")
-        params[weight.name] = jax.device_put(stacked, device)
+        params[weight.name] = jax.device_put(_read(weight, source, ir.profile.precision), device)
         report(done + 1, len(weights))
     return params
+
+
+def _read(weight: Weight, source: WeightSource, precision: str) -> np.ndarray:
+    """A weight argument, its parts one after the other; of a loop over layers, those of all of them."""
+    dtype = weight_dtype(weight.shape, precision, weight.layers)
+    if len(weight.parts) == 1 and not weight.layers:
+        whole = source.read_weight(weight.parts[0]).astype(dtype, copy=False)
+    else:
+        rows = weight.shape[0] * weight.shape[1] if weight.layers else weight.shape[0]
+        whole, end = np.empty((rows, *weight.shape[2 if weight.layers else 1 :]), dtype), 0
+        for name in weight.parts:
+            part = source.read_weight(name)
+            if part.shape[1:] != whole.shape[1:] or end + len(part) > rows:
+                raise ValueError(f"weight {name} is {part.shape}: {weight.name} is {weight.shape}")
+            whole[end : end + len(part)] = part
+            end += len(part)
+        whole = whole.reshape(weight.shape) if end == rows else whole[:end]
+    if whole.shape != weight.shape:
+        raise ValueError(f"weight {weight.name} is {whole.shape}, the model needs {weight.shape}")
+    return whole

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from synapse_jax.errors import InputError, RunError
+from synapse_jax.graph.compile import GRAPHS
 from synapse_jax.graph.moves import copy_between_pages, grow_pages
 from synapse_jax.kv.pages import Pages, abstract_pages, layer_arrays, page_kinds
 from synapse_jax.kv.table import Copy
@@ -42,6 +44,8 @@ class Pools:
         self._pages: Pages | None = None
         self.capacity = capacity
         """Positions in the pools of layers that see all keys."""
+        self.compile_s = 0.0
+        """Seconds spent compiling growths and copies."""
 
     @property
     def are_there(self) -> bool:
@@ -56,8 +60,9 @@ class Pools:
     @property
     def position_bytes(self) -> int:
         """Bytes of one position in one layer."""
-        pool = abstract_pages(self._spec, self._profile, self._profile.page_size)[0]
-        return _bytes([pool]) // self._profile.page_size
+        shapes = abstract_pages(self._spec, self._profile, self._profile.page_size)
+        cells = self._profile.page_size * (self._spec.layers if self._profile.layers == "scan" else 1)
+        return _bytes([shapes[0]]) // cells
 
     @property
     def sum_bytes(self) -> int:
@@ -107,7 +112,8 @@ class Pools:
         """Copies pages, (source, target) by kind of layer."""
         if any(copies):
             kinds = page_kinds(self._spec, self._profile)
-            self.run(lambda pages: ((), copy_between_pages(pages, kinds, copies, self._device)))
+            with self._timed():
+                self.run(lambda pages: ((), copy_between_pages(pages, kinds, copies, self._device)))
 
     def grow(self, capacity: int) -> None:
         """Larger pools with the same contents, if there are any.
@@ -126,13 +132,23 @@ class Pools:
         what = f"the KV cache cannot grow from {self.capacity} to {capacity} positions"
         self._check_memory(added, f"{what} beside the {_megabytes(_bytes(pages))} that it has")
         try:
-            new = grow_pages(pages, shapes, self._device)
+            with self._timed():
+                new = grow_pages(pages, shapes, self._device)
         except (jax.errors.JaxRuntimeError, MemoryError) as error:
             raise RunError(f"{what}, {_megabytes(added)}: {error}") from error
         self._log(
             f"the KV cache grew from {self.capacity} to {capacity} positions, {_megabytes(_bytes(new))}"
         )
         return new
+
+    @contextlib.contextmanager
+    def _timed(self) -> Iterator[None]:
+        """Counts what the block compiles."""
+        before = GRAPHS.waited_s
+        try:
+            yield
+        finally:
+            self.compile_s += GRAPHS.waited_s - before
 
     def _new_pages(self, capacity: int) -> Pages:
         """Zeroed pools: masked cells are multiplied by zero, and zero times an old NaN would be NaN."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -13,15 +12,15 @@ import numpy as np
 
 from synapse_jax.dims import MAX_STEP_ROWS, row_bucket
 from synapse_jax.errors import RunError
-from synapse_jax.graph.compile import GRAPHS, CompiledEntry
+from synapse_jax.graph.compile import CompiledEntry
 from synapse_jax.graph.entry import PROMPT_ROLE, Batch, Entry, Rows, fitting
-from synapse_jax.graph.fingerprint import thread_count
 from synapse_jax.ir.build import build
 from synapse_jax.kv.kinds import step_rows, step_span
 from synapse_jax.runtime import packing
 from synapse_jax.runtime.cache import Cache
 from synapse_jax.runtime.checks import check_finite
 from synapse_jax.runtime.devices import find_device
+from synapse_jax.runtime.entries import Entries
 from synapse_jax.runtime.params import ModelSource, load_params
 from synapse_jax.runtime.plan import bucket, step_room, steps
 from synapse_jax.runtime.prefix import NOTHING, Reused
@@ -59,13 +58,11 @@ class Runner:
         self.profile = profile
         self.device = find_device(profile.device)
         self.ir = build(spec, profile)
-        self._log = log or logging.getLogger("synapse_jax").info
-        self.cache = Cache(spec, profile, self.device, positions, self._log)
-        self.compile_s = 0.0
-        """Seconds spent compiling, late entries included."""
-        self._entries: dict[Entry, CompiledEntry] = {}
+        log = log or logging.getLogger("synapse_jax").info
+        self.cache = Cache(spec, profile, self.device, positions, log)
         # The compiler's memory is given back before the weights need theirs.
-        self._compile([self.entry(name, rows) for name, rows in fitting(profile, ready)])
+        at_load = [self.entry(name, rows) for name, rows in fitting(profile, ready)]
+        self.entries = Entries(self.ir, self.device, at_load, log)
         started = time.perf_counter()
         self.params = params or load_params(self.ir, model, self.device, progress)
         self.load_s = time.perf_counter() - started
@@ -74,7 +71,21 @@ class Runner:
     @property
     def compiled_entries(self) -> tuple[CompiledEntry, ...]:
         """Every entry compiled so far, in the order of their names and shapes."""
-        return tuple(self._entries[entry] for entry in sorted(self._entries))
+        return self.entries.compiled
+
+    @property
+    def compile_s(self) -> float:
+        """Seconds that work has waited for compilations: of entries, growths and copies of pages."""
+        return self.entries.compile_s + self.cache.pools.compile_s
+
+    def make_room(self, positions: int) -> None:
+        """`Cache.ensure`, for a sequence that goes on; the next growth is compiled ahead of need."""
+        self.cache.ensure(positions)
+        self.look_ahead(positions, 2 * self.cache.capacity)
+
+    def look_ahead(self, held: int, wanted: int) -> None:
+        """Compiles ahead, if the pages are nearly full, for the rung of `wanted` positions."""
+        self.entries.look_ahead(held, self.cache.capacity, self.cache.rung(wanted))
 
     def steps(self, total: int, rows: int, first: int = 0) -> Iterator[tuple[int, int]]:
         """`plan.steps` as the profile allows them."""
@@ -117,12 +128,12 @@ class Runner:
 
     def call(self, entry: Entry, batch: Batch) -> Any:
         """Runs an entry on the pages and waits for its results."""
-        compiled = self._compiled_entry(entry)
+        compiled = self.entries.get(entry)
         return self.cache.run(lambda pages: compiled(self.params, pages, batch))
 
     def call_alone(self, entry: Entry, batch: Batch) -> Any:
         """Runs an entry that takes neither weights nor pages."""
-        return self._compiled_entry(entry)({}, (), batch)[0]
+        return self.entries.get(entry)({}, (), batch)[0]
 
     def check_finite(self, nll: np.ndarray, position: int) -> None:
         """As `checks.check_finite`; the pages that hold the bad numbers are let go."""
@@ -131,19 +142,3 @@ class Runner:
         except RunError:
             self.cache.drop()
             raise
-
-    def _compiled_entry(self, entry: Entry) -> CompiledEntry:
-        if entry not in self._entries:
-            self._compile([entry])
-        return self._entries[entry]
-
-    def _compile(self, entries: Sequence[Entry]) -> None:
-        """Compiles entries in threads: the compiler leaves the interpreter free."""
-        if not entries:
-            return
-        started = time.perf_counter()
-        self._log(f"compiling {', '.join(map(str, entries))}")
-        with ThreadPoolExecutor(max_workers=min(thread_count(), len(entries))) as pool:
-            compiled = pool.map(lambda entry: GRAPHS.compile(self.ir, entry, self.device), entries)
-            self._entries.update(zip(entries, compiled, strict=True))
-        self.compile_s += time.perf_counter() - started

@@ -91,7 +91,7 @@ class Session:
 
     @property
     def compile_s(self) -> float:
-        """Seconds spent compiling, late entries included."""
+        """Seconds that work has waited for compilations, at load and later."""
         return self._runner.compile_s
 
     @property
@@ -203,7 +203,7 @@ class Session:
         self._prefix.forget()
         if not held:
             self.cache.begin(0, 1)  # a step that was cut off may have left pages
-        self.cache.ensure(held + len(tokens))
+        self._runner.make_room(held + len(tokens))
         return evaluate_tokens(self._runner, tokens, held, Reused(held), lambda done: None)
 
     def reset(self) -> None:

@@ -15,6 +15,7 @@ _CHOICES = {
     "precision": ("f32", "bf16"),
     "kv_dtype": ("f32", "bf16", "f16"),
     "kernels": ("xla",),
+    "layers": ("unrolled", "scan"),
 }
 
 
@@ -41,6 +42,9 @@ class RuntimeProfile:
     """Type of weights and matmul inputs: f32 or bf16. Accumulation is float32 in both."""
     kernels: str = "xla"
     """Implementations of the ops: `xla` is the plain one that defines what is right."""
+    layers: str = "unrolled"
+    """How equal layers are lowered: `unrolled`, one after the other, or `scan`, as a loop over them whose
+    weights and pages are stacked, so that lowering and compiling take as long for many layers as for one."""
     device: str = "auto"
     """XLA device: auto, or cpu, gpu, tpu or metal with an optional index, as in `gpu:1`."""
 

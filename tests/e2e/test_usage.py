@@ -122,6 +122,7 @@ def test_help_of_a_command_shows_its_own_flags_only(synapse, command, flag):
         "train": {*("texts", "length", "learning-rate", "repeat-share", "looks", "tokens", "progress")},
         "graph list": {"context", "precision", "device"},
         "graph show": {"context", "entry", "rows", "capacity"},
+        "graph precompile": {"context", "entries", "positions", "progress"},
     }
     assert own[command] | {"json", "output", "debug"} <= shown
     assert ("model" in shown) == (command not in ("models", "train"))

@@ -118,7 +118,7 @@ def test_a_failed_prompt_leaves_nothing_stale(cold, monkeypatch, place, turn, re
     cache = session.cache
     assert cache.held <= (300 if reuse else 0)
     assert cache.pages_in_use == used_pages(session)
-    assert (cache.allocated_bytes == 0) == (cache._pools._pages is None)
+    assert (cache.allocated_bytes == 0) == (cache.pools._pages is None)
     if place == "after donation":
         assert (cache.held, cache.allocated_bytes, cache.pages_in_use) == (
             (0, 0, (0,) * len(session.spec.windows))

@@ -90,7 +90,7 @@ def test_window_layers_keep_what_their_window_can_reach(pretended):
     # The window's pool does not grow with the context: a sequence and two snapshots.
     before = Session(GEMMA, RuntimeProfile(page_size=64), ready=[])
     before.step(IDS[:2000])
-    pools_of = [[pool.shape[0] for pool in s.cache._pools._pages] for s in (before, session)]
+    pools_of = [[pool.shape[0] for pool in s.cache.pools._pages] for s in (before, session)]
     assert pools_of[0][0] == pools_of[1][0] and pools_of[0][1] < pools_of[1][1]
 
 

@@ -148,12 +148,15 @@ def test_few_shapes_are_compiled_and_a_second_run_compiles_none():
 
     session = run()
     # Three at load and one of many sequences; then the two sizes of steps a growth; the last needs only one.
+    session._runner.entries.wait()
     graphs = GRAPHS.compilations - before
-    assert len(session.compiled_entries) == graphs == 4 + 2 + 2 + 1
-    # Beside those: weights, new pages, the copy of pages, and each growth.
-    assert len(compiled) <= graphs + 3 + 3
+    assert len(session.compiled_entries) == 4 + 2 + 2 + 1
+    # The copy of pages and three growths; two more entries may have been compiled ahead at each.
+    assert graphs <= 9 + 1 + 3 + 2 * 3
+    # Beside those: weights and new pages.
+    assert len(compiled) <= graphs + 2
     compiled.clear()
-    run()
+    run()._runner.entries.wait()
     assert GRAPHS.compilations - before == graphs and compiled == []
 
 

@@ -59,6 +59,6 @@ def test_bounds_of_keys_are_read_from_the_pages_that_hold_them(kv_dtype):
 def test_copying_pages_makes_no_second_cache(kv_dtype):
     ir = graph(kv_dtype)
     pages = abstract_pages(ir.spec, ir.profile, CAPACITY)
-    memory = moves._copy(pages, (0,), 1, jax.devices("cpu")[0]).memory_analysis()
+    memory = moves._copy(pages[0], jax.devices("cpu")[0]).memory_analysis()
     assert memory.temp_size_in_bytes < min(pool_bytes(ir)) / 8
     assert memory.alias_size_in_bytes >= sum(pool_bytes(ir))
