@@ -35,7 +35,7 @@ def cost_table(ir: ModelIR, lowered: LoweredEntry) -> list[dict[str, Any]]:
 
     Returns:
         Rows: each kind of layer, then the rest, then the whole. Figures are those of one layer; `count` of
-        them add up, to float32's rounding in XLA. `weight_bytes` and `cache_bytes` are those of its arguments.
+        them add up, to float32's rounding in XLA. `weight_bytes` and `cache_bytes` are of its arguments.
     """
     whole = _costs(lowered.lowered)
     rows, rest = [], dict(whole)
@@ -95,7 +95,7 @@ def _costs(lowered: Any) -> Costs:
     return {name: float(analysis.get(what, 0.0)) for name, what in FIGURES.items()}
 
 
-def _layer_arguments(ir: ModelIR, entry: Entry, block: Block, layer: int):
+def _layer_arguments(ir: ModelIR, entry: Entry, block: Block, layer: int) -> tuple[Any, Any, Any]:
     """Weights, rows and cache of a layer, as shapes and types."""
     weights = {
         weight.name: Abstract(weight.shape, weight_dtype(weight.shape, ir.profile.precision))

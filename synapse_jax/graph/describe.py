@@ -41,7 +41,7 @@ def describe(ir: ModelIR, lowered: LoweredEntry) -> dict[str, Any]:
 
 
 def argument_list(ir: ModelIR, entry: Entry) -> list[dict[str, Any]]:
-    """Every array argument of an entry, in the order of the tree: name, dtype, shape, whether it is donated."""
+    """Every array argument of an entry, in order: name, dtype, shape, whether it is donated."""
     found = []
     for index, (name, tree) in enumerate(zip(ARGUMENTS, abstract_arguments(ir, entry), strict=True)):
         for path, leaf in jax.tree_util.tree_leaves_with_path(tree):

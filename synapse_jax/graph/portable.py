@@ -15,6 +15,8 @@ PLATFORMS = ("cpu", "cuda", "tpu", "METAL")
 
 def stablehlo_for(ir: ModelIR, entry: Entry, platforms: Sequence[str] = PLATFORMS) -> dict[str, str]:
     """The StableHLO text of an entry for each platform, traced once."""
+    if not platforms:
+        return {}
     traced = trace(ir, entry)
     texts = {}
     for platform in platforms:
