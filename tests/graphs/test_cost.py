@@ -69,7 +69,9 @@ def test_a_layer_s_products_are_counted():
     ir = ir_of()
     spec, rows = ir.spec, 32
     layer = table(ir, "step", rows)[0]
-    matrices = sum(w.size for n, w in abstract_params(ir).items() if n.startswith("layers.0.") and w.ndim == 2)
+    matrices = sum(
+        w.size for n, w in abstract_params(ir).items() if n.startswith("layers.0.") and w.ndim == 2
+    )
     attention = 4 * rows * ir.profile.page_size * spec.query_heads * spec.head_size
     products = 2 * rows * matrices + attention
     assert products < layer["flops"] < 1.2 * products

@@ -18,7 +18,7 @@ from synapse_jax.graph.fingerprint import explain, profile_identity
 from synapse_jax.ir.build import build
 from synapse_jax.spec.rope_scaling import RopeScaling, parse_rope_scaling
 from synapse_jax.spec.runtime import RuntimeProfile, resolve
-from tests.tiny import Tiny, write_tiny
+from tests.tiny import write_tiny
 from tests.tiny_model import tiny_spec
 
 PACKAGE = Path(__file__).resolve().parents[2] / "synapse_jax"
@@ -38,7 +38,8 @@ PROFILE_CHANGES = {
     "precision": ({"precision": "bf16"}, ["precision"]),
 }
 """(what changes of the profile, the parts of the identity that follow)."""
-ONLY_ROPE = ("RoPE type", "RoPE none", "factor", "original")
+NOT_IN_THE_MODULE = ("RoPE type", "RoPE none", "factor", "original", "attention option")
+"""cos and sin are arguments: of RoPE a module knows nothing. A prompt's step reads no budget."""
 
 
 def ir_of(profile: RuntimeProfile = BASE, **changes):
@@ -67,8 +68,7 @@ def test_profile_and_program_follow_every_choice(base, base_program, what):
     one, other = profile_identity(base), profile_identity(changed)
     assert one.digest != other.digest and explain(one, other) == parts
     program = program_of(changed)
-    # cos and sin are arguments: of RoPE the module knows nothing. The rest is in its text.
-    assert explain(base_program, program) == parts + ([] if what in ONLY_ROPE else ["stablehlo"])
+    assert explain(base_program, program) == parts + ([] if what in NOT_IN_THE_MODULE else ["stablehlo"])
     assert base_program.digest != program.digest
 
 
@@ -104,11 +104,11 @@ def listed(path: Path, *, package: Path = PACKAGE.parent, folder: Path | str = "
 def test_nothing_follows_weight_values_processes_places_or_lines(tmp_path):
     """Another seed of weights, another hash seed, model and code in other folders, every line of code moved."""
     path = tmp_path / "a.gguf"
-    write_tiny(path, Tiny(seed=1))
+    write_tiny(path, seed=1)
     expected = listed(path, seed="1")
     (tmp_path / "there").mkdir()
     other = tmp_path / "there" / "b.gguf"
-    write_tiny(other, Tiny(seed=2))
+    write_tiny(other, seed=2)
     assert path.read_bytes() != other.read_bytes()
     moved = tmp_path / "there" / "code"
     shutil.copytree(PACKAGE, moved / "synapse_jax", ignore=shutil.ignore_patterns("__pycache__"))
