@@ -71,7 +71,7 @@ def test_the_weights_are_the_model_s_own(tmp_path):
 
 def test_whoever_has_jax_alone_can_call_it(tmp_path):
     """The arguments are plain arrays in the order of the manifest."""
-    model, session, manifest = exported(tmp_path / "graph", "step")
+    _, session, manifest = exported(tmp_path / "graph", "step")
     entry = entry_for(session.ir, "step", 32)
     module = jax.export.deserialize(bytearray((tmp_path / "graph" / MODULE).read_bytes()))
     arrays = [np.zeros(a["shape"], a["dtype"]) for a in manifest["arguments"]]
@@ -167,7 +167,7 @@ def test_a_damaged_module_is_named(good, tmp_path):
 def test_another_model_platform_or_length_is_refused(good, tmp_path):
     with pytest.raises(InputError, match="of another model: its ir differ"):
         runner(TinyModel(Tiny(context=256, layers=3)), good)
-    with pytest.raises(InputError, match="77 tokens are above|300 tokens are above the context of 256"):
+    with pytest.raises(InputError, match="300 tokens are above the context of 256"):
         runner(TinyModel(Tiny(context=256)), good).evaluate(np.zeros(300, np.int32))
     model, _, _ = exported(tmp_path / "tpu", "step", ("tpu",))
     with pytest.raises(InputError, match="is lowered for tpu, the device is cpu"):

@@ -102,7 +102,7 @@ def listed(path: Path, *, package: Path = PACKAGE.parent, folder: Path | str = "
 
 
 def test_nothing_follows_weight_values_processes_places_or_lines(tmp_path):
-    """Another seed of weights, another hash seed, model and code in other folders, every line of code moved."""
+    """Another seed of weights, another hash seed, model and code in other folders, all lines moved."""
     path = tmp_path / "a.gguf"
     write_tiny(path, seed=1)
     expected = listed(path, seed="1")

@@ -108,13 +108,13 @@ def test_every_part_of_a_manifest_is_compared():
     assert profile_section(manifest, "other")["ir"] == manifest["profiles"]["f32"]["ir"]
     nothing = lambda *_: ()  # noqa: E731
     assert drift(manifest, "tiny", nothing) == []
-    section = manifest["profiles"]["f32"]
+    last = f"profiles.f32.entries.{[*manifest['profiles']['f32']['entries']][-1]}"
     for change, path in [
         (lambda new: new["profiles"]["f32"]["ir"].append("x"), "profiles.f32.ir"),
         (lambda new: new["profiles"]["f32"]["params"].pop(), "profiles.f32.params"),
         (lambda new: new["profiles"]["f32"]["profile"].pop(), "profiles.f32.profile"),
         (lambda new: new["profiles"]["f32"]["identity"].update(rope="0"), "profiles.f32.identity.rope"),
-        (lambda new: new["profiles"]["f32"]["entries"].popitem(), f"profiles.f32.entries.{[*section['entries']][-1]}"),
+        (lambda new: new["profiles"]["f32"]["entries"].popitem(), last),
     ]:  # fmt: skip
         new = copy.deepcopy(manifest)
         change(new)
