@@ -77,3 +77,11 @@ def capacity_rung(positions: int, context: int, page_size: int) -> int:
             if positions <= rung * CAPACITY_UNIT or rung * CAPACITY_UNIT >= limit:
                 return min(rung * CAPACITY_UNIT, limit)
         power *= 2
+
+
+def capacity_rungs(context: int, page_size: int) -> tuple[int, ...]:
+    """All capacities of the ladder, ascending; arguments as in `capacity_rung`."""
+    rungs = [capacity_rung(0, context, page_size)]
+    while rungs[-1] < context:
+        rungs.append(capacity_rung(rungs[-1] + 1, context, page_size))
+    return tuple(rungs)

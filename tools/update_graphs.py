@@ -1,8 +1,9 @@
 """Rewrites graphs/: what the catalog's models lower to under the jax that is installed.
 
-    python tools/update_graphs.py [--check]
+    python tools/update_graphs.py [NAME…]
 
-With --check nothing is written, and the exit code is 1 if a manifest is out of date.
+Each model has a file in graphs/jax-VERSION/, so that the manifests of two versions lie side by side.
+`synapse graph verify` says whether they are up to date, `synapse graph diff` compares two. A minute a model.
 """
 
 from __future__ import annotations
@@ -15,34 +16,49 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from synapse_jax.graph.manifest import build_manifest, differences  # noqa: E402
-from synapse_jax.io.model_file import load  # noqa: E402
-from synapse_jax.spec.runtime import RuntimeProfile  # noqa: E402
+import jax  # noqa: E402
 
-PROFILES = {"f32": RuntimeProfile(precision="f32"), "bf16": RuntimeProfile(precision="bf16")}
-MODELS = {"smollm2-135m-instruct": PROFILES}
+from synapse_jax.graph.manifest import build_manifest, differences  # noqa: E402
+from synapse_jax.graph.manifest_file import read_manifest, write_manifest  # noqa: E402
+from synapse_jax.io.model_file import load  # noqa: E402
+
+YARN = {"smollm2-135m-instruct": "yarn:4:8192", "gemma-3-270m": "yarn:2:32768"}
+"""An extension of each model's trained window."""
+POLICIES = {"pages": "pages:budget=512,window=128", "compressed": "compressed:window=1024,block=16"}
+
+
+def profiles(model: str) -> dict[str, dict[str, str]]:
+    """The profiles of a model that are kept, and what each changes."""
+    kinds = {"": {}, "yarn-": {"rope_scaling": YARN[model]}}
+    kinds |= {f"{name}-": {"attention": policy} for name, policy in POLICIES.items()}
+    kept = {
+        f"{name}{precision}": {"precision": precision, **choices}
+        for precision in ("f32", "bf16")
+        for name, choices in kinds.items()
+    }
+    # Narrow cells take another way through every layer.
+    return kept | {"f32-kv-bf16": {"precision": "f32", "kv_dtype": "bf16"}}
+
+
+MODELS = {name: profiles(name) for name in YARN}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true")
-    check = parser.parse_args().check
-    stale = 0
-    for name, profiles in MODELS.items():
-        target = ROOT / "graphs" / f"{name}.json"
-        old = json.loads(target.read_text(encoding="utf-8")) if target.exists() else {}
+    parser.add_argument("names", nargs="*", metavar="NAME", help="models; all by default")
+    for name in parser.parse_args().names or MODELS:
+        target = ROOT / "graphs" / f"jax-{jax.__version__}" / f"{name}.json"
+        old = read_manifest(target) if target.exists() else {}
         with load(name) as model:
-            new = build_manifest(name, model.spec, profiles)
-        # As it will be read back: tuples become lists.
-        changed = differences(old, json.loads(json.dumps(new)))
+            # As it will be read back: tuples become lists.
+            new = json.loads(json.dumps(build_manifest(name, model.spec, MODELS[name])))
+        changed = differences(old, new)
         for path in changed:
             print(f"{target.name}: {path}")
-        stale += bool(changed)
-        if changed and not check:
-            text = json.dumps(new, indent=1, ensure_ascii=False) + "\n"
-            target.write_text(text, encoding="utf-8")
-            print(f"wrote graphs/{target.name}")
-    return 1 if check and stale else 0
+        if changed:
+            write_manifest(target, new)
+            print(f"wrote {target.relative_to(ROOT)}")
+    return 0
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import os
 from collections.abc import Callable, Sequence
@@ -13,7 +12,6 @@ from absl import flags
 from synapse_jax.errors import InputError
 from synapse_jax.spec.rope_scaling import parse_rope_scaling
 from synapse_jax.spec.runtime import RuntimeProfile
-from synapse_jax.spec.sampling import Sampling
 
 Define = Callable[[flags.FlagValues], None]
 
@@ -163,48 +161,17 @@ def define_runtime(values: flags.FlagValues, *, context: int | None) -> None:
         "scan: equal layers as a loop, for deep models; compiles in the time of one layer, runs slower.",
         flag_values=values,
     )
+    flags.DEFINE_enum(
+        "kernels", "auto", ["auto", "xla"], "Kernels: xla, the plain ones; auto the best.", flag_values=values
+    )
+    define_device(values)
+
+
+def define_device(values: flags.FlagValues) -> None:
+    """`--device`."""
     flags.DEFINE_string(
         "device", "auto", "auto, or cpu, gpu, tpu or metal with an optional :index.", flag_values=values
     )
-
-
-def define_sampling(values: flags.FlagValues) -> None:
-    """Flags that become a Sampling."""
-    defaults = Sampling()
-    flags.DEFINE_float(
-        "temperature",
-        defaults.temperature,
-        "Logits are divided by it; 0 takes the most likely token.",
-        flag_values=values,
-    )
-    flags.DEFINE_integer(
-        "top_k", defaults.top_k, "Keep the k most likely tokens; 0 keeps all.", flag_values=values
-    )
-    flags.DEFINE_float(
-        "top_p",
-        defaults.top_p,
-        "Keep the most likely tokens that have this probability together.",
-        flag_values=values,
-    )
-    flags.DEFINE_float(
-        "min_p",
-        defaults.min_p,
-        "Keep tokens with at least this share of the best one's probability.",
-        flag_values=values,
-    )
-    flags.DEFINE_float(
-        "repetition_penalty",
-        defaults.repetition_penalty,
-        "Divides positive logits of tokens that occurred, multiplies negative ones; 1 changes nothing.",
-        flag_values=values,
-    )
-    flags.DEFINE_integer("seed", defaults.seed, "Seed of the draws.", flag_values=values)
-
-
-def sampling_from(values: flags.FlagValues) -> Sampling:
-    """The sampling that the flags of `define_sampling` ask for."""
-    given: dict[str, Any] = {field.name: values[field.name].value for field in dataclasses.fields(Sampling)}
-    return Sampling(**given)
 
 
 def define_output(values: flags.FlagValues) -> None:
@@ -268,12 +235,22 @@ def profile_from(values: flags.FlagValues) -> RuntimeProfile:
         kv_dtype=values.kv_dtype,
         attention=values.attention,
         layers=values.layers,
+        kernels="xla",  # the only ones there are
         device=values.device,
     )
 
 
 _ABOUT_RESULTS = ("json", "output", "progress", "debug", "trace", "checkpoint", "resume", "verify")
-_PATHS = ("model", "text_file", "tokens_file", "prompt_file", "messages_file", "prompts_file", "texts")
+_PATHS = (
+    "model",
+    "text_file",
+    "tokens_file",
+    "prompt_file",
+    "messages_file",
+    "prompts_file",
+    "texts",
+    "folder",
+)
 
 
 def given_arguments(values: flags.FlagValues) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from synapse_jax.cli.inputs import (
 )
 from synapse_jax.cli.output import optional_file, save, show
 from synapse_jax.cli.progress import Progress, say
+from synapse_jax.cli.sampling_flags import define_sampling, sampling_from
 from synapse_jax.cli.sessions import kv_memory, open_session, timed
 from synapse_jax.errors import InputError
 from synapse_jax.evals import record as records
@@ -64,7 +65,7 @@ def define(values: flags.FlagValues) -> None:
         lower_bound=0,
         flag_values=values,
     )
-    shared.define_sampling(values)
+    define_sampling(values)
     flags.DEFINE_bool(
         "logprobs", False, "Put the log-probability of every new token into the record.", flag_values=values
     )
@@ -84,7 +85,7 @@ def run(values: flags.FlagValues) -> int:
         raise InputError("--stream shows one text as it comes, not those of --prompts-file")
     if values.reuse_prefix and source != "prompts_file":
         raise InputError("--reuse-prefix goes with --prompts-file: one prompt has nothing to reuse")
-    sampling, profile = shared.sampling_from(values), shared.profile_from(values)
+    sampling, profile = sampling_from(values), shared.profile_from(values)
     with optional_file(values.output) as output, open_model(values) as model:
         resolved = resolve(profile, model.spec)
         tokenizer = model.tokenizer  # the text needs it, whatever the prompt is

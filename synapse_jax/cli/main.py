@@ -26,8 +26,12 @@ COMMANDS = {
     "inspect": "what a model file says, and every problem found",
     "train": "train a small decoder under an attention policy",
     "graph list": "compiled entries of a model and their fingerprints",
-    "graph show": "IR, RoPE profile and arguments of one entry",
     "graph precompile": "compile what a model and profile need into the cache of graphs",
+    "graph show": "IR, RoPE profile, arguments and cost of one entry",
+    "graph diff": "the parts in which two graphs differ, and their texts; exit code 1 if they do",
+    "graph export": "one entry as portable StableHLO, in a folder with a manifest",
+    "graph run": "evaluate tokens with an exported graph and a model's weights",
+    "graph verify": "whether code still lowers to checked-in manifests; exit code 1 if it does not",
 }
 """Commands and what they do; `graph list` lives in `cli/graph_list.py`."""
 

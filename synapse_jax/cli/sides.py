@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 from typing import Any
 
 from absl import flags
 
 from synapse_jax.cli import flags as shared
 from synapse_jax.cli import score
+from synapse_jax.cli.changes import parse_changes
 from synapse_jax.cli.inputs import SOURCES, open_model, read_scored
 from synapse_jax.cli.progress import warn
 from synapse_jax.cli.recall import fill_in, read_score_record
@@ -18,7 +18,7 @@ from synapse_jax.cli.sessions import open_session
 from synapse_jax.dims import row_bucket
 from synapse_jax.errors import InputError
 from synapse_jax.evals import record as records
-from synapse_jax.io.quoting import quote, shown_path
+from synapse_jax.io.quoting import shown_path
 from synapse_jax.runtime.plan import prompt_entries
 from synapse_jax.spec.digest import sha256_tokens
 from synapse_jax.spec.runtime import resolve
@@ -91,31 +91,11 @@ def _side_flags(values: flags.FlagValues, given: str, record: dict[str, Any] | N
     arguments = {**shared.given_arguments(values), "progress": values.progress}
     for name in NOT_OF_SCORE:
         arguments.pop(name, None)
-    changed = {} if record is not None else _parse_changes(given)
+    changed = {} if record is not None else parse_changes(given, "compare", "a record", UNUSED)
     own.parse([f"--{name}={value}" for name, value in {**arguments, **changed}.items()])
     if record is not None:
         fill_in(own.values, record["arguments"], given)
     return own.values
-
-
-def _parse_changes(given: str) -> dict[str, str]:
-    """Changed flags of 'name=value name=value'."""
-    changes = {}
-    try:
-        words = shlex.split(given)
-    except ValueError:
-        words = [""]
-    for word in words:
-        name, equals, value = word.removeprefix("--").partition("=")
-        name = name.replace("-", "_")
-        if not equals or not name:
-            raise InputError(
-                f"{quote(given)} is neither a record nor changed flags as in 'kv-dtype=bf16 precision=f32'"
-            )
-        if name in UNUSED:
-            raise InputError(f"{quote(given)}: compare has no use for --{name.replace('_', '-')}")
-        changes[name] = value
-    return changes
 
 
 def check_same_tokens(a: Side, b: Side) -> None:

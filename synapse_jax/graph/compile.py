@@ -66,11 +66,16 @@ class CompiledEntry:
         return self.function.memory_analysis().temp_size_in_bytes  # type: ignore[attr-defined]
 
 
+def trace(ir: ModelIR, entry: Entry) -> Any:
+    """An entry traced for abstract arguments (`jax.stages.Traced`), to be lowered for any platform."""
+    function = jax.jit(entry_function(ir, entry), donate_argnums=PAGES_ARGUMENT, keep_unused=True)
+    return function.trace(*abstract_arguments(ir, entry))
+
+
 def lower(ir: ModelIR, entry: Entry) -> LoweredEntry:
     """Traces an entry for abstract arguments; needs no weights and no device memory."""
     started = time.perf_counter()
-    function = jax.jit(entry_function(ir, entry), donate_argnums=PAGES_ARGUMENT, keep_unused=True)
-    lowered = function.lower(*abstract_arguments(ir, entry))
+    lowered = trace(ir, entry).lower()
     text = lowered.as_text()
     program = program_identity(ir, entry, text)
     return LoweredEntry(entry, program, text, lowered, time.perf_counter() - started)

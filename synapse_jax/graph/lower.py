@@ -177,7 +177,7 @@ class Model:
             weights = {w.name: self.params[f"layers.{w.name}"] for node in block.nodes for w in node.weights}
             return scan_layers(self.ir, self._layer_function(block), weights, x_TD, rows, tuple(pages))
         # Layers that are built alike are traced once: in the module they are one function, called L times.
-        traced = {block: jax.jit(self._layer_function(block)) for block in dict.fromkeys(self.ir.layers)}
+        traced = {block: jax.jit(self.layer_function(block)) for block in dict.fromkeys(self.ir.layers)}
         pages = list(pages)
         for index, (block, places) in enumerate(
             zip(self.ir.layers, layer_arrays(self.ir.spec, self.ir.profile), strict=True)
@@ -201,7 +201,9 @@ class Model:
         with jax.named_scope("head"):
             return self._run(self.ir.head, self.params, {"x": x_RD}, None, None)[0]
 
-    def _layer_function(self, block: Block) -> Callable:
+    def layer_function(self, block: Block) -> Callable:
+        """The function (weights, x [T, D], rows, cache, index) → (x, cache) of layers with this block."""
+
         # Its name is in the module's text, and so in the program identity.
         def layer(weights: Params, x_TD: jax.Array, rows: Rows, cache, index: jax.Array | None):
             return self._run(block, weights, {"x": x_TD}, rows, cache, index)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 
 import numpy as np
 
 from synapse_jax.spec.rope import RopeProfile
+
+_TABLE_ROWS = 8192
+"""Rows of a table that exist at a time while it is hashed."""
 
 
 def rope_rows(profile: RopeProfile, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -55,6 +59,19 @@ def turn_rows(profile: RopeProfile, block: int) -> tuple[np.ndarray, np.ndarray]
     """
     angle_ER = (block // 2 - np.arange(block, dtype=np.float64))[:, None] * _frequencies(profile)
     return np.cos(angle_ER).astype(np.float32), np.sin(angle_ER).astype(np.float32)
+
+
+def table_sha256(profile: RopeProfile) -> str:
+    """Hexadecimal SHA-256 of the whole table: the cosines of all positions up to the limit, then the sines.
+
+    Each is a little-endian float32 [context_limit, R] in C order.
+    """
+    digest = hashlib.sha256()
+    for which in (0, 1):
+        for first in range(0, profile.context_limit, _TABLE_ROWS):
+            positions = np.arange(first, min(first + _TABLE_ROWS, profile.context_limit))
+            digest.update(rope_rows(profile, positions)[which].astype("<f4", copy=False).tobytes())
+    return digest.hexdigest()
 
 
 def _frequencies(profile: RopeProfile) -> np.ndarray:

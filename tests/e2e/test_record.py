@@ -55,7 +55,10 @@ RESULT = {
         *("metadata", "problems"),
     },
     "graph list": {"entries"},
-    "graph show": {"entry", "ir", "profile_text", "arguments", "identities"},
+    "graph show": {
+        *("entry", "ir", "profile_text", "arguments", "identities"),
+        *("rope_tables", "attention", "cost", "compiled", "stablehlo", "hlo"),
+    },
 }
 
 

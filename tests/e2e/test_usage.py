@@ -50,6 +50,15 @@ from synapse_jax.cli.main import COMMANDS
         ("generate --prompt x --device cpu:99 --model {tiny} --max-new-tokens 1", ["cpu:99"]),
         ("inspect --model nowhere.gguf", ["nowhere.gguf", "no such file"]),
         ("inspect --model nobody", ["nobody", "smollm2-135m-instruct"]),
+        ("graph diff ''", ["B is missing"]),
+        ("graph diff nonsense '' --model {tiny}", ["'nonsense'", "manifest"]),
+        ("graph list --model {tiny} --rows 5", ["rows 5", "32, 64"]),
+        ("graph show --model {tiny} --rows 33", ["33"]),
+        ("graph verify --graphs /nowhere", ["/nowhere"]),
+        ("graph export", ["FOLDER"]),
+        ("graph export x --platforms abacus", ["abacus", "METAL"]),
+        ("graph run", ["FOLDER"]),
+        ("graph run /nowhere --model {tiny} --tokens 1", ["/nowhere"]),
         ("score --text-file nowhere --model {tiny}  --context 8", ["nowhere", "cannot be read"]),
     ],
 )
@@ -121,13 +130,18 @@ def test_help_of_a_command_shows_its_own_flags_only(synapse, command, flag):
         "models": {"fetch", "progress"},
         "train": {*("texts", "length", "learning-rate", "repeat-share", "looks", "tokens", "progress")},
         "graph list": {"context", "precision", "device"},
-        "graph show": {"context", "entry", "rows", "capacity"},
         "graph precompile": {"context", "entries", "positions", "progress"},
+        "graph show": {"context", "entry", "rows", "capacity", "hlo", "compile"},
+        "graph diff": {"a", "b", "platform", "context", "entry"},
+        "graph verify": {"graphs", "progress"},
+        "graph export": {"folder", "platforms", "context", "entry"},
+        "graph run": {"folder", "text-file", "tokens", "progress"},
     }
     assert own[command] | {"json", "output", "debug"} <= shown
-    assert ("model" in shown) == (command not in ("models", "train"))
+    assert ("model" in shown) == (command not in ("models", "train", "graph verify"))
     others = set().union(*own.values()) - own[command]
     shared = {"tokens", "context", "precision", "device", "progress", "prompt", "text-file"}
+    shared |= {"entry", "rows", "capacity", "folder"}
     assert not (others - shared) & shown
     assert not {"helpfull", "flagfile", "undefok"} & shown
 
