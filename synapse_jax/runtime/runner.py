@@ -22,6 +22,7 @@ from synapse_jax.runtime import packing
 from synapse_jax.runtime.cache import Cache
 from synapse_jax.runtime.checks import check_finite
 from synapse_jax.runtime.devices import find_device
+from synapse_jax.runtime.evaluated import EvaluatedTokens
 from synapse_jax.runtime.params import ModelSource, load_params
 from synapse_jax.runtime.plan import bucket, step_room, steps
 from synapse_jax.runtime.prefix import NOTHING, Reused
@@ -61,6 +62,8 @@ class Runner:
         self.ir = build(spec, profile)
         self._log = log or logging.getLogger("synapse_jax").info
         self.cache = Cache(spec, profile, self.device, positions, self._log)
+        self.evaluated = EvaluatedTokens()
+        """The tokens of the steps that have run."""
         self.compile_s = 0.0
         """Seconds spent compiling, late entries included."""
         self._entries: dict[Entry, CompiledEntry] = {}
@@ -118,7 +121,9 @@ class Runner:
     def call(self, entry: Entry, batch: Batch) -> Any:
         """Runs an entry on the pages and waits for its results."""
         compiled = self._compiled_entry(entry)
-        return self.cache.run(lambda pages: compiled(self.params, pages, batch))
+        out = self.cache.run(lambda pages: compiled(self.params, pages, batch))
+        self.evaluated.add(batch, out)
+        return out
 
     def call_alone(self, entry: Entry, batch: Batch) -> Any:
         """Runs an entry that takes neither weights nor pages."""
