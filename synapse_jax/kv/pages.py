@@ -127,15 +127,15 @@ def write_rows(
     Returns:
         The new pool. Cells that no row names keep their contents.
     """
-    pages, page_size, _, kv_heads, _ = pool_PC2KH.shape
-    new_T2KH = to_cells(jnp.stack([k_TKH, v_TKH], axis=1), pool_PC2KH.dtype)
-    if kv_heads == 1:
+    if pool_PC2KH.shape[3] == 1:
         # XLA's CPU backend gives the pool another layout where it comes out of rows with an axis of one head:
         # every step would copy it. With several heads, rows compile faster.
+        new_T2KH = to_cells(jnp.stack([k_TKH, v_TKH], axis=1), pool_PC2KH.dtype)
         return pool_PC2KH.at[page_T, cell_T].set(new_T2KH, mode="drop")
+    pages, page_size = pool_PC2KH.shape[:2]
     row_T = page_T * page_size + cell_T
     rows = pool_PC2KH.reshape(pages * page_size, -1)
-    new = new_T2KH.reshape(len(row_T), -1)
+    new = to_cells(jnp.stack([k_TKH, v_TKH], axis=1), pool_PC2KH.dtype).reshape(len(row_T), -1)
     return rows.at[row_T].set(new, mode="drop").reshape(pool_PC2KH.shape)
 
 
