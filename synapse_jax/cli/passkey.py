@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 from absl import flags
 
 from synapse_jax.cli import flags as shared
@@ -55,8 +56,8 @@ def run(values: flags.FlagValues) -> int:
     """Asks for the key of every prompt, a process each, and prints the answers."""
     if values.resume and values.checkpoint is None:
         raise InputError("--resume goes with --checkpoint")
-    paths = [values[name].value for name in ("output", "checkpoint")]
-    if None not in paths and len({os.path.realpath(path) for path in paths}) == 1:
+    real = [os.path.realpath(path) for path in (values.output, values.checkpoint) if path is not None]
+    if len(set(real)) < len(real):
         raise InputError("--output and --checkpoint must be different files")
     plan = PasskeyPlan(
         parse_list(values.lengths, "lengths", int, "1024,4096"),
@@ -147,7 +148,7 @@ class _Work:
         ids = [token for prompt in self.prompts for token in prompt.ids]
         return {
             "command": "passkey",
-            **run_identity(self.model, self.profile, ids, ids),
+            **run_identity(self.model, self.profile, ids, np.array(ids)),
             "plan": dataclasses.asdict(self.plan),
             "fixture": self.fixture.sha256,
         }
