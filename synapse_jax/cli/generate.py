@@ -178,9 +178,7 @@ class _Work:
                 on_tokens=stream,
             )
             generations.append(generation)
-            # The last new token is not evaluated, unless a stop token came after it.
-            held = (prompt.ids + list(generation.token_ids))[: session.cache.held]
-            self.evaluated.append(held[generation.reused_tokens :])
+            self.evaluated.append(session.evaluated_ids.tolist())
             before += positions
         progress.close()
         return generations

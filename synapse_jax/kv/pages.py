@@ -137,6 +137,11 @@ def write_rows(
     Returns:
         The new pool. Cells that no row names keep their contents.
     """
+    if pool_PC2KH.shape[3] == 1:
+        # XLA's CPU backend gives the pool another layout where it comes out of rows with an axis of one head:
+        # every step would copy it. With several heads, rows compile faster.
+        new_T2KH = to_cells(jnp.stack([k_TKH, v_TKH], axis=1), pool_PC2KH.dtype)
+        return pool_PC2KH.at[page_T, cell_T].set(new_T2KH, mode="drop")
     pages, page_size = pool_PC2KH.shape[:2]
     row_T = page_T * page_size + cell_T
     rows = pool_PC2KH.reshape(pages * page_size, -1)

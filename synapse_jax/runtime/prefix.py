@@ -10,6 +10,7 @@ import numpy as np
 
 from synapse_jax.kv.prefix import RememberedTokens
 from synapse_jax.runtime.cache import Cache
+from synapse_jax.runtime.evaluated import EvaluatedTokens
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,15 +33,21 @@ NOTHING = Reused()
 
 
 class Prefix:
-    """The main sequence of a cache and the tokens that it holds."""
+    """The main sequence of a cache and the tokens that it holds.
 
-    def __init__(self, cache: Cache):
-        self._cache = cache
+    Args:
+        cache: holds the sequence.
+        evaluated: tokens of the steps that run; it is cleared where an evaluation begins.
+    """
+
+    def __init__(self, cache: Cache, evaluated: EvaluatedTokens):
+        self._cache, self._evaluated = cache, evaluated
         self.tokens = RememberedTokens()
 
     def forget(self) -> None:
         """Remembers no tokens; what the cache holds stays until it is overwritten."""
         self.tokens.forget()
+        self._evaluated.clear()
 
     @contextlib.contextmanager
     def evaluation(
@@ -58,6 +65,7 @@ class Prefix:
             What is reused. If the body fails, only these tokens are remembered and held, or fewer where
             windows have moved past them.
         """
+        self._evaluated.clear()
         if not reuse:
             self.forget()
         common = self.tokens.common(ids)

@@ -21,6 +21,7 @@ from synapse_jax.runtime.cache import Cache
 from synapse_jax.runtime.checks import check_finite
 from synapse_jax.runtime.devices import find_device
 from synapse_jax.runtime.entries import Entries
+from synapse_jax.runtime.evaluated import EvaluatedTokens
 from synapse_jax.runtime.params import ModelSource, load_params
 from synapse_jax.runtime.plan import bucket, step_room, steps
 from synapse_jax.runtime.prefix import NOTHING, Reused
@@ -60,6 +61,8 @@ class Runner:
         self.ir = build(spec, profile)
         log = log or logging.getLogger("synapse_jax").info
         self.cache = Cache(spec, profile, self.device, positions, log)
+        self.evaluated = EvaluatedTokens()
+        """The tokens of the steps that have run."""
         # The compiler's memory is given back before the weights need theirs.
         at_load = [self.entry(name, rows) for name, rows in fitting(profile, ready)]
         self.entries = Entries(self.ir, self.device, at_load, log)
@@ -129,7 +132,9 @@ class Runner:
     def call(self, entry: Entry, batch: Batch) -> Any:
         """Runs an entry on the pages and waits for its results."""
         compiled = self.entries.get(entry)
-        return self.cache.run(lambda pages: compiled(self.params, pages, batch))
+        out = self.cache.run(lambda pages: compiled(self.params, pages, batch))
+        self.evaluated.add(batch, out)
+        return out
 
     def call_alone(self, entry: Entry, batch: Batch) -> Any:
         """Runs an entry that takes neither weights nor pages."""

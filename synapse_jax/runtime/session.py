@@ -11,18 +11,8 @@ from synapse_jax.errors import InputError
 from synapse_jax.graph.compile import CompiledEntry
 from synapse_jax.graph.entry import READY, STOP_TOKENS
 from synapse_jax.graph.fingerprint import Identity, profile_identity
-from synapse_jax.runtime.checks import (
-    check_continuations,
-    check_scoring,
-    checked_ids,
-    checked_rows,
-)
-from synapse_jax.runtime.evaluation import (
-    evaluate_tokens,
-    read_logit_blocks,
-    read_logits,
-    score_tokens,
-)
+from synapse_jax.runtime.checks import check_continuations, check_scoring, checked_ids, checked_rows
+from synapse_jax.runtime.evaluation import evaluate_tokens, read_logit_blocks, read_logits, score_tokens
 from synapse_jax.runtime.forks import Forks
 from synapse_jax.runtime.generation import Continuation
 from synapse_jax.runtime.params import ModelSource
@@ -76,7 +66,7 @@ class Session:
         self.device, self.ir = self._runner.device, self._runner.ir
         self.cache = self._runner.cache
         """The KV cache, to be looked at."""
-        self._prefix = Prefix(self.cache)
+        self._prefix = Prefix(self.cache, self._runner.evaluated)
 
     @property
     def identity(self) -> Identity:
@@ -103,6 +93,11 @@ class Session:
     def compiled_entries(self) -> tuple[CompiledEntry, ...]:
         """Every entry compiled so far, in the order of their names and shapes."""
         return self._runner.compiled_entries
+
+    @property
+    def evaluated_ids(self) -> np.ndarray:
+        """Token IDs that the last call evaluated, int32 [n], as the device was given them or chose them."""
+        return self._runner.evaluated.ids
 
     def score(
         self,

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import synapse_jax as sj
+from synapse_jax.runtime import packing
 from synapse_jax.spec.digest import sha256_tokens
 from tests.e2e.conftest import CONTEXT, as_argument, some_ids
 from tests.tiny import write_tiny
@@ -58,6 +59,21 @@ def test_cli_generate_reports_decoded_text(synapse, tiny, tmp_path, greedy):
     shown = synapse(*given)
     assert (shown.code, shown.out) == (0, f"{text}\n")
     assert record["fingerprints"]["profile"] in shown.err
+
+
+def test_the_record_tells_what_the_device_was_given(synapse, tiny, monkeypatch):
+    pack, ids = packing.pack_rows, some_ids(9)
+
+    def changed(*given):
+        rows = pack(*given)
+        rows.token_T[3] += 1
+        return rows
+
+    monkeypatch.setattr(packing, "pack_rows", changed)
+    given = ["--tokens", as_argument(ids), "--max-new-tokens", 1, "--json"]
+    tokens = synapse("generate", "--model", tiny, *given).record["tokens"]
+    ids[3] += 1
+    assert tokens["evaluated_sha256"] == sha256_tokens(ids) != tokens["sha256"]
 
 
 def test_a_stop_token_ends_the_text_and_is_not_in_it(synapse, tmp_path, greedy):

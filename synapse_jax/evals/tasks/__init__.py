@@ -1,0 +1,1 @@
+"""Long-context tasks with exact answers, written on a model's own tokenizer."""

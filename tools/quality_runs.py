@@ -1,0 +1,281 @@
+"""Long-context answers on record: the original's 28 cases, pass keys, and Gemma far above its window.
+
+    python tools/quality_runs.py --output FOLDER [--only ROW …] [--weights FOLDER]   # what is not there yet
+    python tools/quality_runs.py --output FOLDER --table            # markdown of what is there
+    python tools/quality_runs.py --output FOLDER --plot FILE.png    # a heat map a model, FILE-MODEL.png
+    python tools/quality_runs.py --list
+
+A row is one process of `synapse`, and its record is ROW.json. With --weights, a folder of <model>-f32.gguf as
+tools/update_parity_golden.py makes them, llama.cpp (extra `control`) answers the same prompts at 4,096, and
+two of Gemma's at 16,384; a scaling by flag does not reach it. Rows of `quality` and `passkey` that were
+killed go on after the last case. `generate` starts over: keys and values live in memory only, and a long
+prefill leaves none behind. Rows at 131,072 positions take about half an hour each on two quiet cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from synapse_jax.io.catalog import resolve_model  # noqa: E402
+from tools.parity_runs import GEMMA, SMOL  # noqa: E402
+
+TASKS, LENGTHS, DEPTHS = ("needle", "multikey", "tracking"), (4096, 8192, 16384, 32768), "0.1,0.5,0.9"
+YARN = {SMOL: "yarn:4:8192", GEMMA: "yarn:4:32768"}
+"""YaRN ×4 over each model's own window."""
+WINDOW = {SMOL: 8192, GEMMA: 32768}
+ANSWER_TOKENS = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One process and its record."""
+
+    name: str
+    command: str
+    model: str
+    length: int
+    """Positions that the longest sequence may have."""
+    flags: tuple[str, ...]
+    """Beside model, scaling and files."""
+    has_control: bool = False
+    """Whether llama.cpp answers too, if its weights are there."""
+    needs_control: bool = False
+    """Whether the row is there for the control alone."""
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it is one of the original's cases."""
+        return self.command == "quality" and not self.needs_control
+
+    @property
+    def arguments(self) -> list[str]:
+        """The command line after `synapse`, in the folder of the records."""
+        scaling = [f"--rope-scaling={YARN[self.model]}"] if self.length > WINDOW[self.model] else []
+        resumed = [] if self.command == "generate" else [f"--checkpoint={self.name}.checkpoint", "--resume"]
+        model = f"--model={resolve_model(self.model).name}"
+        return [self.command, model, *self.flags, *scaling, *resumed, f"--output={self.name}.json"]
+
+
+def quality_row(model: str, length: int) -> Row:
+    """The original's cases of one length: needle and multi-key at three depths, and tracking."""
+    flags = (f"--tasks={','.join(TASKS)}", f"--lengths={length}", f"--depths={DEPTHS}", "--seed=0")
+    return Row(f"{model}-quality-{length}", "quality", model, length, flags, has_control=length == LENGTHS[0])
+
+
+def passkey_row(model: str, length: int, depths: str = DEPTHS, form: str = "plain") -> Row:
+    """Pass keys of one length."""
+    name = f"{model}-passkey-{length}" + ("" if form == "plain" else f"-{form}")
+    flags = (f"--form={form}", f"--lengths={length}", f"--depths={depths}", "--seed=0")
+    return Row(name, "passkey", model, length, flags)
+
+
+def speed_row(model: str, length: int) -> Row:
+    """A prompt of synthetic tokens that fills all positions together with its continuation."""
+    flags = (f"--tokens-file=tokens-{length}.txt", f"--max-new-tokens={ANSWER_TOKENS}")
+    return Row(f"{model}-speed-{length}", "generate", model, length, flags)
+
+
+CONTROL_FLAGS = ("--tasks=needle,multikey", "--lengths=16384", "--depths=0.5", "--seed=0")
+ROWS = (
+    *(quality_row(model, length) for length in LENGTHS[:2] for model in (SMOL, GEMMA)),
+    *(passkey_row(model, 4096) for model in (SMOL, GEMMA)),
+    *(passkey_row(model, 8192, form="llama.cpp") for model in (SMOL, GEMMA)),
+    *(quality_row(model, length) for length in LENGTHS[2:] for model in (GEMMA, SMOL)),
+    Row(f"{GEMMA}-control-16384", "quality", GEMMA, 16384, CONTROL_FLAGS, True, True),
+    passkey_row(GEMMA, 32768),
+    speed_row(GEMMA, 40960),
+    passkey_row(GEMMA, 40960),
+    speed_row(GEMMA, 131072),
+    passkey_row(GEMMA, 131072, "0.5"),
+)
+"""All rows, the short ones first."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--only", nargs="*", choices=[row.name for row in ROWS], metavar="ROW")
+    parser.add_argument("--weights", type=Path)
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("--plot", type=Path)
+    parser.add_argument("--list", action="store_true")
+    arguments = parser.parse_args()
+    rows = [row for row in ROWS if not arguments.only or row.name in arguments.only]
+    if arguments.list:
+        print("\n".join(f"{row.name}: {' '.join(row.arguments)}" for row in rows))
+        return 0
+    if arguments.output is None:
+        parser.error("--output is missing")
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    if arguments.table:
+        print(table(rows, arguments.output))
+    if arguments.plot:
+        plot(rows, arguments.output, arguments.plot)
+    if arguments.table or arguments.plot:
+        return 0
+    left = [row for row in rows if not (arguments.output / f"{row.name}.json").exists()]
+    failed = [row.name for row in left if not measure(row, arguments.output, arguments.weights)]
+    if failed:
+        print(f"failed: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+def measure(row: Row, folder: Path, weights: Path | None) -> bool:
+    """Runs a row; whether it went well. Files are links beside the record, so that it names no machine."""
+    if row.needs_control and weights is None:
+        print(f"{row.name}: left out, it needs --weights", flush=True)
+        return True
+    link(folder, resolve_model(row.model))
+    arguments = row.arguments
+    if row.has_control and weights is not None:
+        other = weights / f"{row.model}-f32.gguf"
+        link(folder, other)
+        arguments.append(f"--control=llama.cpp:{other.name}")
+    if row.command == "generate":
+        tokens = folder / f"tokens-{row.length}.txt"
+        tokens.write_text(" ".join(map(str, synthetic(row.length - ANSWER_TOKENS + 1))), encoding="ascii")
+    print(f"{row.name}: synapse {' '.join(arguments)}", flush=True)
+    # Threads of llama.cpp that wait by spinning would slow down ours.
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_WAIT_POLICY": "passive"}
+    command = [sys.executable, "-m", "synapse_jax", *arguments, "--progress=lines"]
+    done = subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL)
+    if done.returncode == 130:
+        raise KeyboardInterrupt
+    return done.returncode == 0
+
+
+def link(folder: Path, file: Path) -> None:
+    """Makes a file appear in the folder under its own name."""
+    here = folder / file.name
+    if not here.exists():
+        here.symlink_to(file.resolve())
+
+
+def synthetic(count: int) -> list[int]:
+    """Token IDs that say nothing, for vocabularies of 49,152 and more; the same on any machine."""
+    state, ids = 1, []
+    for _ in range(count):
+        state = (state * 1103515245 + 12345) % 2**31
+        ids.append(256 + state // 4096 % 48_000)
+    return ids
+
+
+def table(rows: list[Row], folder: Path) -> str:
+    """What was found of what was asked, by task and length as the original has it; then a line a row."""
+    there = {row: record for row in rows if (record := read(row, folder)) is not None}
+    lines = [
+        f"| model, task | {' | '.join(f'{length:,}' for length in LENGTHS)} |",
+        f"|---|{'---|' * len(LENGTHS)}",
+    ]
+    for model in (SMOL, GEMMA):
+        for task in TASKS:
+            cells = [found(there, model, task, length) for length in LENGTHS]
+            if any(cells):
+                lines.append(f"| {model}, {task} | {' | '.join(cells)} |")
+    lines += [
+        "",
+        "| row | evaluated | load, compile, eval, s | tokens/s | most memory, GB | KV, MB | answers |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    return "\n".join([*lines, *(figures(row, record) for row, record in there.items())])
+
+
+def read(row: Row, folder: Path) -> dict[str, Any] | None:
+    """The record of a row, if it is there."""
+    path = folder / f"{row.name}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def found(there: dict[Row, dict[str, Any]], model: str, task: str, length: int) -> str:
+    """`3 of 3`, and how many answers are the control's own to the byte; empty where nothing was asked."""
+    cells = [
+        cell
+        for row, record in there.items()
+        if row.is_table and row.model == model
+        for cell in record["result"]["cells"]
+        if (cell["task"], cell["length"]) == (task, length)
+    ]
+    if not cells:
+        return ""
+    asked = sum(cell["cases"] for cell in cells)
+    text = f"{sum(cell['right'] + cell['mixed'] for cell in cells)} of {asked}"
+    if any(cell["partial"] for cell in cells):
+        text += f" (names {100 * sum(cell['score'] * cell['cases'] for cell in cells) / asked:.0f} %)"
+    same = [cell["identical"] for cell in cells if cell["identical"] is not None]
+    return f"{text}, as the control {sum(same)}" if same else text
+
+
+def figures(row: Row, record: dict[str, Any]) -> str:
+    """A line of a record's timings, memory and answers."""
+    times, memory = record["timings"], record["memory"]
+    seconds = ", ".join(f"{times[name]:.1f}" for name in ("load_s", "compile_s", "eval_s"))
+    speed = times["tokens_per_second"]
+    cells = (
+        row.name,
+        f"{record['tokens']['evaluated_count']:,}",
+        seconds + (f" ({times['resumed_chunks']} resumed)" if times["resumed_chunks"] else ""),
+        "" if speed is None else f"{speed:.1f}",
+        f"{memory['peak_rss_bytes'] / 1e9:.2f}",
+        f"{memory['kv_allocated_bytes'] / 1e6:.1f}",
+        "; ".join(ANSWERS[row.command](record["result"])),
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _quality_answers(result: dict[str, Any]) -> list[str]:
+    return [f"{_name(case)}: {_cell(case['ours']['text'])}" for case in result["cases"]]
+
+
+def _name(case: dict[str, Any]) -> str:
+    return case["task"] if case["depth"] is None else f"{case['task']} {case['depth']:g}"
+
+
+def _passkey_answers(result: dict[str, Any]) -> list[str]:
+    said = [(run, "" if run["found"] else ", not") for run in result["runs"]]
+    return [f"{run['depth']:g}{no} {run['key']}: {_cell(run['text'])}" for run, no in said]
+
+
+def _cell(text: str) -> str:
+    """A text within a cell of a markdown table."""
+    return "`" + json.dumps(text[:40], ensure_ascii=False)[1:-1].replace("|", "\\|").replace("`", "'") + "`"
+
+
+ANSWERS: dict[str, Callable[[dict[str, Any]], list[str]]] = {
+    "quality": _quality_answers,
+    "passkey": _passkey_answers,
+    "generate": lambda result: [_cell(result["text"])],
+}
+"""What was answered, by command."""
+
+
+def plot(rows: list[Row], folder: Path, path: Path) -> None:
+    """A length × depth heat map a task, all lengths of a model together."""
+    from synapse_jax.evals.quality_plot import plot_quality
+
+    for model in (SMOL, GEMMA):
+        own = [
+            row for row in rows if row.command == "quality" and row.model == model and not row.needs_control
+        ]
+        records = [record for row in own if (record := read(row, folder)) is not None]
+        if records:
+            cells = [cell for record in records for cell in record["result"]["cells"]]
+            named = path.with_name(f"{path.stem}-{model}{path.suffix}")
+            plot_quality({**records[0], "result": {**records[0]["result"], "cells": cells}}, str(named))
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
