@@ -20,6 +20,7 @@ COMMANDS = {
     "compare": "two configurations on the same tokens: perplexity ratio, KL divergence, worst positions",
     "generate": "continue a prompt",
     "probe": "copy probe: how much a random sequence gains from having occurred before, by depth",
+    "quality": "long-context tasks with exact answers, by length and depth, on this and other engines",
     "tokenize": "token IDs of a text",
     "models": "models that have a name: licence, size, digest, whether they are here",
     "inspect": "what a model file says, and every problem found",
