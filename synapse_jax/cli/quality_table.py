@@ -69,5 +69,7 @@ def _agreement(result: dict[str, Any]) -> str:
 
 
 def _difference(case: dict[str, Any]) -> str:
-    where = f"token {case['first_difference']} differs by a margin of {case['margin']:.2g} logits"
+    where = f"token {case['first_difference']} differs"
+    if case["margin"] is not None:
+        where += f" by a margin of {case['margin']:.2g} logits"
     return f"{where}: {case['ours']['text']!r}, control {case['control']['text']!r}"
