@@ -16,8 +16,7 @@ from synapse_jax.cli.sides import Side, check_same_tokens
 from synapse_jax.errors import InputError, RunError
 from synapse_jax.evals import record as records
 from synapse_jax.evals.compare import Divergence, divergence, summarize, worst_positions
-from synapse_jax.evals.controls.open import FORMS, open_control
-from synapse_jax.io.quoting import quote
+from synapse_jax.evals.controls.open import FORMS, check_scaling, open_control
 
 OPERANDS = ("a", "b")
 """Flags that words without a dash fill in, in this order."""
@@ -78,11 +77,7 @@ def run(values: flags.FlagValues) -> int:
         else:
             from synapse_jax.graph.fingerprint import thread_count
 
-            if a.flags.rope_scaling is not None and not values.control.startswith("command:"):
-                raise InputError(
-                    f"--rope-scaling {a.flags.rope_scaling} would not reach {quote(values.control)}: give "
-                    "it a file that declares its scaling, or a command with flags of its own"
-                )
+            check_scaling(a.flags.rope_scaling, values.control)
             control = open_control(values.control, a.protocol.n_ctx, thread_count(), a.model.tokenizer)
             stack.callback(control.close)
             found, chunks, seconds = compare_control(values, a, control)

@@ -12,9 +12,8 @@ from synapse_jax.cli.progress import Progress
 from synapse_jax.cli.sessions import open_session, timed
 from synapse_jax.cli.sides import Side
 from synapse_jax.dims import MAX_STEP_ROWS
-from synapse_jax.errors import InputError
 from synapse_jax.evals.compare import Divergence
-from synapse_jax.evals.controls.control import Control, Evaluated, check_identity
+from synapse_jax.evals.controls.control import Control, Evaluated, check_identity, check_vocabulary
 from synapse_jax.runtime.plan import scoring_entries
 
 
@@ -44,11 +43,7 @@ def compare_control(
         scored = control.score(np.array(side.tokens.ids, np.int32), protocol)
         for index, (ids, theirs) in enumerate(zip(side.chunks, scored, strict=True)):
             check_identity(ids, theirs.evaluated, control.name)
-            if theirs.vocab_size != side.model.spec.vocab_size:
-                raise InputError(
-                    f"{control.name} has a vocabulary of {theirs.vocab_size} tokens, ours has "
-                    f"{side.model.spec.vocab_size}"
-                )
+            check_vocabulary(theirs.vocab_size, side.model.spec.vocab_size, control.name)
             ours = side.session.score(ids, protocol.start, rows=rows)
             nll = ours.nll.astype(np.float64)
             parts.append(Divergence(nll, theirs.nll, None, ours.greedy == theirs.greedy))

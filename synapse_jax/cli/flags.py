@@ -121,9 +121,17 @@ def define_model(values: flags.FlagValues) -> None:
     )
 
 
-def define_runtime(values: flags.FlagValues, *, context: int | None) -> None:
-    """Flags that become a RuntimeProfile."""
-    what = "the model's whole window" if context is None else "the protocol's"
+def define_runtime(
+    values: flags.FlagValues, *, context: int | None, without: str = "the model's whole window"
+) -> None:
+    """Flags that become a RuntimeProfile.
+
+    Args:
+        values: of the command.
+        context: the default; None leaves it to the command.
+        without: what the default is then, in words.
+    """
+    what = without if context is None else "the protocol's"
     flags.DEFINE_integer(
         "context",
         context,

@@ -158,13 +158,18 @@ def read_chat(values: flags.FlagValues, source: str, model: ModelFile) -> Tokens
             messages.insert(0, {"role": "system", "content": system})
     for line in model.tokenizer.warnings:
         warn(line)
-    now = None if values.chat_time is None else _time(values.chat_time)
+    now = None if values.chat_time is None else parse_time(values.chat_time)
     prompt = encode_chat(model.tokenizer, model.chat_template, messages, now=now)
     chat = {"text": prompt.text, "now": prompt.now.isoformat()}
     return Tokens(list(prompt.ids), source, chat=chat)
 
 
-def _time(given: str) -> datetime.datetime:
+def parse_time(given: str) -> datetime.datetime:
+    """The time of `--chat-time`.
+
+    Raises:
+        InputError: it is none.
+    """
     try:
         return datetime.datetime.fromisoformat(given)
     except ValueError:

@@ -21,6 +21,7 @@ COMMANDS = {
     "compare": "two configurations on the same tokens: perplexity ratio, KL divergence, worst positions",
     "generate": "continue a prompt",
     "probe": "copy probe: how much a random sequence gains from having occurred before, by depth",
+    "quality": "long-context tasks with exact answers, by length and depth, on this and other engines",
     "passkey": "a number hidden in filler: is it found, by length and depth; a process a prompt",
     "tokenize": "token IDs of a text",
     "models": "models that have a name: licence, size, digest, whether they are here",

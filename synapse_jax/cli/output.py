@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
 from absl import flags
 
+from synapse_jax.errors import InputError
 from synapse_jax.evals.record import record_json
 from synapse_jax.io.atomic_file import atomic_text
 
@@ -20,6 +22,22 @@ def optional_file(path: str | None) -> Iterator[TextIO | None]:
         return
     with atomic_text(path) as file:
         yield file
+
+
+def check_files_differ(values: flags.FlagValues, names: Sequence[str]) -> None:
+    """Refuses two flags that name the same file to write.
+
+    Raises:
+        InputError: names both.
+    """
+    named: dict[str, str] = {}
+    for name in names:
+        path = values[name].value
+        if path is None:
+            continue
+        other = named.setdefault(os.path.realpath(path), name)
+        if other != name:
+            raise InputError(f"--{other} and --{name} are both {path}")
 
 
 def save(file: TextIO | None, record: dict[str, Any]) -> None:

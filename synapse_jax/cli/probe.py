@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +13,7 @@ from absl import flags
 from synapse_jax.cli import flags as shared
 from synapse_jax.cli.checkpoints import begin, run_identity
 from synapse_jax.cli.inputs import SOURCES, Tokens, open_model, read_input
-from synapse_jax.cli.output import optional_file, save, show
+from synapse_jax.cli.output import check_files_differ, optional_file, save, show
 from synapse_jax.cli.progress import Progress, warn
 from synapse_jax.cli.sessions import kv_memory, open_session, timed
 from synapse_jax.errors import InputError
@@ -66,7 +65,7 @@ def run(values: flags.FlagValues) -> int:
     source = shared.choose_one(values, SOURCES)
     if values.resume and values.checkpoint is None:
         raise InputError("--resume goes with --checkpoint")
-    _check_files_differ(values)
+    check_files_differ(values, ("output", "plot", "checkpoint"))
     plan = ProbePlan(values.length, values.blocks, parse_depths(values.depths, values.length), values.seed)
     profile = shared.profile_from(values)
     if values.plot is not None:
@@ -89,13 +88,6 @@ def run(values: flags.FlagValues) -> int:
 
         plot_probes({f"{model.name}, {record['runtime']['attention']}": record}, values.plot)
     return 0
-
-
-def _check_files_differ(values: flags.FlagValues) -> None:
-    paths = [values[flag].value for flag in ("output", "plot", "checkpoint")]
-    real = [os.path.realpath(path) for path in paths if path is not None]
-    if len(set(real)) < len(real):
-        raise InputError("--output, --plot and --checkpoint must be different files")
 
 
 class _Work:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +13,7 @@ from absl import flags
 from synapse_jax.cli import flags as shared
 from synapse_jax.cli.checkpoints import begin, run_identity
 from synapse_jax.cli.inputs import SOURCES, Tokens, open_model, read_scored
-from synapse_jax.cli.output import optional_file, save, show
+from synapse_jax.cli.output import check_files_differ, optional_file, save, show
 from synapse_jax.cli.progress import Progress, say, warn
 from synapse_jax.cli.recall import fill_in, read_score_record
 from synapse_jax.cli.sessions import kv_memory, open_session, timed
@@ -69,7 +68,7 @@ def run(values: flags.FlagValues) -> int:
         raise InputError("--resume goes with --checkpoint")
     if verified is not None and values.checkpoint is not None:
         raise InputError("--verify evaluates everything again: it does not go with --checkpoint")
-    _check_files_differ(values)
+    check_files_differ(values, ("trace", "output", "checkpoint"))
     profile = shared.profile_from(values)
     if profile.policy.is_decode_only and values.scoring_rows != 1:
         raise InputError(
@@ -93,18 +92,6 @@ def run(values: flags.FlagValues) -> int:
     if not found:
         say(values.progress)(f"{values.verify}: every part and every figure is the same")
     return 1 if found else 0
-
-
-def _check_files_differ(values: flags.FlagValues) -> None:
-    """Refuses two flags that name the same file to write."""
-    named: dict[str, str] = {}
-    for flag in ("trace", "output", "checkpoint"):
-        path = values[flag].value
-        if path is None:
-            continue
-        other = named.setdefault(os.path.realpath(path), flag)
-        if other != flag:
-            raise InputError(f"--{other} and --{flag} are both {path}")
 
 
 class _Work:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from synapse_jax.errors import InputError, RunError
 from synapse_jax.evals.compare import Divergence
 from synapse_jax.io.quoting import shown_path
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FORMATS = (".png", ".svg", ".pdf")
 
@@ -31,6 +35,18 @@ def check_plot(path: str) -> None:
         raise InputError("plots need matplotlib: pip install 'synapse-jax[plot]'") from None
 
 
+def save_figure(figure: Figure, path: str) -> None:
+    """Writes a figure.
+
+    Raises:
+        RunError: the file cannot be written.
+    """
+    try:
+        figure.savefig(path, dpi=150)
+    except OSError as error:
+        raise RunError(f"{shown_path(path)}: cannot be written: {error.strerror}") from error
+
+
 def plot_divergence(path: str, found: Divergence, a: str, b: str) -> None:
     """KL divergence and |ΔNLL| over positions, and the share of positions above each value."""
     from matplotlib.figure import Figure
@@ -49,7 +65,4 @@ def plot_divergence(path: str, found: Divergence, a: str, b: str) -> None:
         share.plot(np.sort(values)[::-1], np.arange(1, len(values) + 1) / len(values))
         share.set(xlabel=f"{name}, nats", ylabel="share of positions at least this far", yscale="log")
     figure.suptitle(f"A: {a}\nB: {b}", fontsize=9, parse_math=False)
-    try:
-        figure.savefig(path, dpi=150)
-    except OSError as error:
-        raise RunError(f"{shown_path(path)}: cannot be written: {error.strerror}") from error
+    save_figure(figure, path)

@@ -6,9 +6,8 @@ import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from synapse_jax.errors import RunError
+from synapse_jax.evals.plots import save_figure
 from synapse_jax.evals.probe_result import NOTE
-from synapse_jax.io.quoting import shown_path
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,10 +42,7 @@ def plot_probes(probes: Mapping[str, Mapping[str, Any]], path: str) -> None:
     for text in axes.legend(fontsize=8).get_texts():
         text.set_parse_math(False)
     axes.set_title(f"Copy probe\n{textwrap.fill(NOTE, 90, break_on_hyphens=False)}", fontsize=9)
-    try:
-        figure.savefig(path, dpi=150)
-    except OSError as error:
-        raise RunError(f"{shown_path(path)}: cannot be written: {error.strerror}") from error
+    save_figure(figure, path)
 
 
 def _draw(axes: Axes, label: str, result: Mapping[str, Any], color: str) -> None:

@@ -208,7 +208,7 @@ def test_several_records_in_one_plot(synapse, given, tmp_path):
         (["--resume"], "--resume goes with --checkpoint"),
         (["--text-file", "x"], "--text-file and --tokens are given"),
         (["--plot", "probe.gif"], "a plot ends in"),
-        (["--plot", "same.png", "--output", "./same.png"], "must be different files"),
+        (["--plot", "same.png", "--output", "./same.png"], "--output and --plot are both"),
         (["--tokens", as_argument([*IDS[:-1], 288])], "outside the vocabulary of 288"),
         (["--attention", "pages:budget=7,window=4"], "budget 7"),
     ],

@@ -125,6 +125,10 @@ def test_help_of_a_command_shows_its_own_flags_only(synapse, command, flag):
         },
         "generate": {"prompt", "prompt-file", "tokens", "max-new-tokens", "progress", "context"},
         "probe": {*("length", "blocks", "depths", "plot", "text-file", "tokens"), *("progress", "context")},
+        "quality": {
+            *("tasks", "lengths", "depths", "control", "haystack", "ruler", "chat", "seed", "plot"),
+            *("cases-per-cell", "answer-tokens", "checkpoint", "resume", "progress", "context"),
+        },
         "passkey": {"form", "lengths", "depths", "max-new-tokens", "progress", "context"},
         "tokenize": {"prompt", "text-file"},
         "inspect": set(),

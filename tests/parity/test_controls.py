@@ -97,7 +97,17 @@ def test_llama_cpp_scores_what_it_is_given(tiny, start, monkeypatch):
     assert np.array_equal(scores.greedy, greedy)
     text = control.generate(IDS[:40], 3)
     check_identity(IDS[:40], text.evaluated, control.name)
-    assert text.token_ids is not None and text.token_ids[0] == expected(model, IDS[:41], 40)[1][0]
+    first = int(expected(model, IDS[:41], 40)[1][0])
+    assert text.token_ids is not None and text.token_ids[0] == first
+    assert (text.stopped, text.margin, text.vocab_size) == (False, None, 288)
+    # Beside an engine that took another token, and with a token that ends the text.
+    logits = float64_logits(model, IDS[:40])[-1]
+    other = int(logits.argsort()[-2])
+    parted = control.generate(IDS[:40], 3, beside=[{other}])
+    assert parted.token_ids == text.token_ids and parted.margin is not None
+    assert parted.margin == pytest.approx(logits[first] - logits[other], abs=1e-3)
+    ended = control.generate(IDS[:40], 3, stop_ids={text.token_ids[1]}, beside=[{first}, {text.token_ids[1]}])
+    assert (ended.token_ids, ended.stopped, ended.margin) == (text.token_ids[:1], True, None)
     control.close()
 
 

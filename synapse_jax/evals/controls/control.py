@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -52,6 +52,13 @@ class ControlText:
     """None if the engine gives only tokens."""
     evaluated: Evaluated
     """The prompt's tokens."""
+    stopped: bool = False
+    """Whether a stop token ended it before as many tokens as were asked for."""
+    margin: float | None = None
+    """Where the first token differs from those of another engine that were given: how far, in logits, that
+    engine's token lies below the one taken here. None where nothing differs, or nothing was given."""
+    vocab_size: int | None = None
+    """V of its distributions; None if the engine gives only text."""
 
 
 class Control(Protocol):
@@ -70,8 +77,22 @@ class Control(Protocol):
         """Frees what the engine holds."""
         ...
 
-    def generate(self, ids: np.ndarray, count: int) -> ControlText:
-        """At most `count` greedy tokens after a prompt, int32 [n]; text ends at the engine's stop tokens."""
+    def generate(
+        self,
+        ids: np.ndarray,
+        count: int,
+        *,
+        stop_ids: Collection[int] = (),
+        beside: Sequence[Collection[int]] | None = None,
+    ) -> ControlText:
+        """Continues a prompt greedily.
+
+        Args:
+            ids: the prompt, int32 [n].
+            count: most tokens.
+            stop_ids: tokens that end the text and are not part of it. Text ends at the engine's own.
+            beside: the other engine's continuation, as `greedy.Greedy` takes it.
+        """
         ...
 
 
@@ -97,6 +118,16 @@ def check_identity(ids: Sequence[int] | np.ndarray, evaluated: Evaluated, engine
             f"{engine} evaluated {evaluated.count} other tokens (sha256 {evaluated.sha256[:16]}…) than were "
             f"meant ({ours.sha256[:16]}…)"
         )
+
+
+def check_vocabulary(theirs: int, ours: int, engine: str) -> None:
+    """Refuses figures over another vocabulary.
+
+    Raises:
+        InputError: names both sizes.
+    """
+    if theirs != ours:
+        raise InputError(f"{engine} has a vocabulary of {theirs} tokens, ours has {ours}")
 
 
 def nll_and_greedy(logits_RV: np.ndarray, target_R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

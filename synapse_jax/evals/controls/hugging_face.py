@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from synapse_jax.errors import InputError
 from synapse_jax.evals.controls.control import ControlScores, ControlText, Evaluated, nll_and_greedy
+from synapse_jax.evals.controls.greedy import Greedy
 from synapse_jax.evals.score import Protocol
 from synapse_jax.io.quoting import shown_path
 
@@ -76,17 +77,25 @@ class Transformers:
         evaluated = self._evaluated(cache, seen)
         return ControlScores(np.concatenate(nll), np.concatenate(greedy), evaluated, self._vocab_size)
 
-    def generate(self, ids: np.ndarray, count: int) -> ControlText:
+    def generate(
+        self,
+        ids: np.ndarray,
+        count: int,
+        *,
+        stop_ids: Collection[int] = (),
+        beside: Sequence[Collection[int]] | None = None,
+    ) -> ControlText:
         """See `Control`."""
         cache, seen, logits_TV = None, [], None
         for first in range(0, len(ids), BATCH):
             logits_TV, cache = self._forward(ids[first : first + BATCH], cache, seen)
-        evaluated, new = self._evaluated(cache, seen), []
-        while len(new) < count:
+        evaluated, new = self._evaluated(cache, seen), Greedy(count, stop_ids, beside)
+        while not new.is_done:
             assert logits_TV is not None
-            new.append(int(logits_TV[-1].argmax()))
-            logits_TV, cache = self._forward(np.array(new[-1:], np.int32), cache, [])
-        return ControlText(tuple(new), None, evaluated)
+            new.take(logits_TV[-1])
+            if not new.is_done:
+                logits_TV, cache = self._forward(np.array(new.tokens[-1:], np.int32), cache, [])
+        return ControlText(tuple(new.tokens), None, evaluated, new.stopped, new.margin, self._vocab_size)
 
     def _forward(self, tokens: np.ndarray, cache: Any, seen: list[int]) -> tuple[np.ndarray, Any]:
         """Logits [T, V] of tokens after those in the cache, and the cache."""

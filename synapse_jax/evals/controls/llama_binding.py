@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from synapse_jax.errors import InputError, RunError
 from synapse_jax.evals.controls.control import ControlScores, ControlText, Evaluated, nll_and_greedy
+from synapse_jax.evals.controls.greedy import Greedy
 from synapse_jax.evals.score import Protocol
 from synapse_jax.io.quoting import shown_path
 
@@ -95,7 +96,14 @@ class LlamaBinding:
         evaluated = self._evaluated(seen)
         return ControlScores(np.concatenate(nll), np.concatenate(greedy), evaluated, self._vocab_size)
 
-    def generate(self, ids: np.ndarray, count: int) -> ControlText:
+    def generate(
+        self,
+        ids: np.ndarray,
+        count: int,
+        *,
+        stop_ids: Collection[int] = (),
+        beside: Sequence[Collection[int]] | None = None,
+    ) -> ControlText:
         """See `Control`."""
         self._api.llama_memory_clear(self._memory, True)
         seen: list[int] = []
@@ -105,13 +113,14 @@ class LlamaBinding:
             last = np.arange(first, first + len(tokens)) == len(ids) - 1
             logits_RV = self._decode(tokens, first, last)
             seen += self._handed_over(len(tokens))
-        evaluated, new = self._evaluated(seen), []
-        while len(new) < count:
+        evaluated, new = self._evaluated(seen), Greedy(count, stop_ids, beside)
+        while not new.is_done:
             assert logits_RV is not None
-            new.append(int(logits_RV[0].argmax()))
-            token = np.array(new[-1:], np.int32)
-            logits_RV = self._decode(token, len(ids) + len(new) - 1, np.ones(1, bool))
-        return ControlText(tuple(new), None, evaluated)
+            new.take(logits_RV[0])
+            if not new.is_done:
+                token = np.array(new.tokens[-1:], np.int32)
+                logits_RV = self._decode(token, len(ids) + len(new.tokens) - 1, np.ones(1, bool))
+        return ControlText(tuple(new.tokens), None, evaluated, new.stopped, new.margin, self._vocab_size)
 
     def _decode(self, tokens: np.ndarray, first: int, wanted: np.ndarray) -> np.ndarray | None:
         """Evaluates a batch; logits of the wanted rows, float32 [R, V], valid until the next batch."""

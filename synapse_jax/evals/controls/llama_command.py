@@ -9,7 +9,7 @@ import shlex
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -99,8 +99,15 @@ class LlamaCommand:
     def close(self) -> None:
         """Programs end with their calls."""
 
-    def generate(self, ids: np.ndarray, count: int) -> ControlText:
-        """See `Control`; for llama-completion, which gives text and no tokens."""
+    def generate(
+        self,
+        ids: np.ndarray,
+        count: int,
+        *,
+        stop_ids: Collection[int] = (),
+        beside: Sequence[Collection[int]] | None = None,
+    ) -> ControlText:
+        """See `Control`; for llama-completion, which gives text and no tokens, and stops where it will."""
         with tempfile.TemporaryDirectory() as folder:
             text, log = Path(folder, "text"), Path(folder, "log")
             text.write_bytes(self._text(ids) + b"\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from synapse_jax.errors import InputError
 from synapse_jax.evals.controls.control import Control
+from synapse_jax.io.model_file import open_model_file
 from synapse_jax.io.quoting import quote
 from synapse_jax.io.tokenizer import Tokenizer
 
@@ -39,6 +40,29 @@ def open_control(given: str, context: int, threads: int, tokenizer: Tokenizer) -
         bos_id = tokenizer.bos_id if tokenizer.add_bos else None
         return LlamaCommand(model, lambda ids: _text_of(tokenizer, ids.tolist()), bos_id)
     raise InputError(f"control {quote(given)} is not {FORMS}")
+
+
+def control_sha256(given: str) -> str:
+    """SHA-256 of the model that a control was given, as `ModelFile.sha256` has it.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    with open_model_file(given.partition(":")[2], weights=False) as model:
+        return model.sha256()
+
+
+def check_scaling(scaling: str | None, given: str) -> None:
+    """Refuses a scaling by flag that the control would not hear of.
+
+    Raises:
+        InputError: names both.
+    """
+    if scaling is not None and not given.startswith("command:"):
+        raise InputError(
+            f"--rope-scaling {scaling} would not reach {quote(given)}: give it a file that declares its "
+            "scaling, or a command with flags of its own"
+        )
 
 
 def _text_of(tokenizer: Tokenizer, ids: list[int]) -> bytes:

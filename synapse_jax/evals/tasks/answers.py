@@ -33,6 +33,11 @@ class Verdict:
     """RULER's metric: share of what was asked for that the answer contains, within words and numbers too."""
 
 
+def judge(text: str, answers: Sequence[str]) -> Verdict:
+    """The verdict on an answer: a number if one thing is asked for that is all digits, else names."""
+    return judge_number(text, answers[0]) if answers[0].isdecimal() else judge_names(text, answers)
+
+
 def judge_number(text: str, number: str) -> Verdict:
     """An answer that is to be one number.
 

@@ -90,7 +90,7 @@ def _counted(sentences: tuple[str, ...], tokenizer: Tokenizer) -> tuple[tuple[st
 
 
 def _survives(text: str, tokenizer: Tokenizer) -> list[int] | None:
-    """Tokens of a text; None if they do not give it back, but for one space that some vocabularies put first."""
+    """Tokens of a text; None if they do not give it back. Some vocabularies put one space before it."""
     ids = tokenizer.encode(text, add_special=False)
     decoded, data = tokenizer.decode_bytes(ids), text.encode()
     return ids if decoded in (data, b" " + data) else None

@@ -101,7 +101,7 @@ def parse_list(text: str, what: str, read: Callable[[str], int | float], example
     values = []
     for word in (word.strip() for word in text.split(",")):
         try:
-            if not word.isascii():
+            if not word.isascii() or "_" in word:  # Python reads more than people write
                 raise ValueError
             values.append(read(word))
         except ValueError:

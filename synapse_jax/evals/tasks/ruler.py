@@ -1,8 +1,8 @@
 """RULER's prompts (NVIDIA) for its needle and tracking tasks.
 
-Compatible are the words of prompts and statements, 7-digit values (5 for tracking), the number of distractors,
-the tokens that an answer may take, and the metric. The text around the statements and their places are ours, and
-tracking has no worked example before it.
+Compatible are the words of prompts and statements, 7-digit values (5 for tracking), the number of
+distractors, the tokens that an answer may take, and the metric. The text around the statements and their
+places are ours, and tracking has no worked example before it.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ class Facts:
     question: str
     """After the text, with the white space between."""
     lead_in: str
-    """How the answer begins; the model continues it. White space before it is between question and answer, and
-    falls away where a chat template is."""
+    """How the answer begins; the model continues it. White space before it separates it from the
+    question, and falls away where a chat template is."""
     answers: tuple[str, ...]
     """The number, or all the names, that are asked for."""
     decoys: tuple[str, ...] = ()

@@ -24,9 +24,9 @@ class Tracking:
         """See `Task`."""
         names, value = chain(draws)
         first = f"The variable {names[0]} is set to {value}."
-        rest = (f"The variable {b} is set to the variable {a}." for a, b in itertools.pairwise(names))
+        rest = (f"The variable {b} is set to {a}." for a, b in itertools.pairwise(names))
         return Facts(
-            before="Below is a text in which variables are set, at several places. Remember their values.\n\n",
+            before="Below is a text in which variables are set at several places. Remember them.\n\n",
             statements=(first, *rest),
             places=sorted_places(draws, NAMES),
             asked=None,

@@ -13,11 +13,17 @@ from __future__ import annotations
 from synapse_jax.io.chat.encode import ChatPrompt, encode_chat
 from synapse_jax.io.chat.messages import check_messages, parse_messages, read_messages
 from synapse_jax.io.chat.render import RenderLimits
-from synapse_jax.io.chat.template import ChatTemplate, read_chat_template, read_folder_template
+from synapse_jax.io.chat.template import (
+    ChatTemplate,
+    MissingTemplate,
+    read_chat_template,
+    read_folder_template,
+)
 
 __all__ = [
     "ChatPrompt",
     "ChatTemplate",
+    "MissingTemplate",
     "RenderLimits",
     "check_messages",
     "encode_chat",

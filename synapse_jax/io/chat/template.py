@@ -15,6 +15,11 @@ from synapse_jax.io.json_text import parse_json
 from synapse_jax.io.quoting import quote, shown_path
 from synapse_jax.io.text_file import read_text
 
+
+class MissingTemplate(InputError):
+    """A file has no chat template."""
+
+
 _KEY = "tokenizer.chat_template"
 _SPECIAL_IDS = {
     "bos_token": "bos_token_id", "eos_token": "eos_token_id", "unk_token": "unknown_token_id",
@@ -100,7 +105,7 @@ def _choose(
     found: dict[str, str], source: str, name: str | None, special_tokens: dict[str, str]
 ) -> ChatTemplate:
     if not found:
-        raise InputError(
+        raise MissingTemplate(
             f"{source}: has no chat template: it is not a chat model, or the template was left out; "
             "give the prompt as it is"
         )
