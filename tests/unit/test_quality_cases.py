@@ -295,3 +295,15 @@ def test_lists_of_numbers():
     for text in ("", "4096,", "x", "4_0", "１"):
         with pytest.raises(InputError, match="give 4096"):
             parse_list(text, "lengths", int, "4096")
+
+
+def test_a_prompt_that_grows_with_its_text_still_fits():
+    """A template that adds tokens to long texts only: what was counted before is too little."""
+    grow = (
+        "{% for m in messages %}{% if m.content|length > 700 %}"
+        + "x" * 90
+        + "{% endif %}{{ m.content }}\n{% endfor %}"
+    )
+    writer = PromptWriter(TOKENIZER, dataclasses.replace(TEMPLATE, text=grow), NOW)
+    for case in cases(QualityPlan(("needle", "tracking"), (1200,), (0.0, 0.5, 1.0)), writer):
+        assert len(case.ids) + case.answer_tokens <= 1200 and "x" * 90 in TOKENIZER.decode(case.ids)
