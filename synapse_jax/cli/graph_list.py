@@ -47,8 +47,11 @@ def run(values: flags.FlagValues) -> int:
             executable = executable_identity(program, device)
             digests = {"program": program.digest, "executable": executable.digest}
             parts = {"parts": dict(executable.parts)}
-            compiled = GRAPHS.holds(executable, device)
-            entries.append({**entry.summary(), **digests, **parts, "compiled": compiled})
+            there = {
+                "compiled": GRAPHS.holds(executable, device),
+                "cached": GRAPHS.is_kept(executable, device),
+            }
+            entries.append({**entry.summary(), **digests, **parts, **there})
         progress(len(chosen), len(chosen))
         record = build_record(
             "graph list", result={"entries": entries}, model=model, profile=ir.profile, device=device
@@ -58,11 +61,15 @@ def run(values: flags.FlagValues) -> int:
         table += [
             (
                 f"{entry['entry']} {entry['rows']}×{entry['capacity']}",
-                f"program {entry['program']} executable {entry['executable'][:16]}… "
-                f"{'compiled' if entry['compiled'] else 'not compiled'}",
+                f"program {entry['program']} executable {entry['executable'][:16]}… {_where(entry)}",
             )
             for entry in entries
         ]
         save(output, record)
     show(values, record, table)
     return 0
+
+
+def _where(entry: dict) -> str:
+    """Whether the graph is there."""
+    return "compiled" if entry["compiled"] else "cached" if entry["cached"] else "not compiled"

@@ -77,13 +77,14 @@ def run(values: flags.FlagValues) -> int:
             timings=Timings(0.0, entries.compile_s, 0.0, 0),
         )
         record["fingerprints"] = {"profile": profile_identity(ir).digest, "entries": compiled}
+        costs = record["timings"]["graphs"] = [entry.cost() for entry in entries.compiled]
         save(output, record)
     table = [
         (
             f"{entry['entry']} {entry['rows']}×{entry['capacity']}",
             f"{entry['cache']}, {entry['compile_s']:.2f} s after {entry['lower_s']:.2f} s of lowering",
         )
-        for entry in compiled
+        for entry in costs
     ]
     show(values, record, [*table, ("folder", str(folder)), ("compile", f"{entries.compile_s:.2f} s in all")])
     return 0

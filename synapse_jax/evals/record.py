@@ -91,7 +91,7 @@ def build_record(
         "tokens": None if ids is None else tokens_summary(ids, evaluated),
         "device": None if device is None else _device(device),
         "versions": versions_summary(),
-        "timings": None if timings is None else timings.summary(),
+        "timings": None if timings is None else {**timings.summary(), "graphs": _graphs(session)},
         "memory": _memory(session),
         "result": result,
     }
@@ -135,6 +135,11 @@ def _fingerprints(session: Session) -> dict[str, Any]:
         "profile": session.identity.digest,
         "entries": [entry.summary() for entry in session.compiled_entries],
     }
+
+
+def _graphs(session: Session | None) -> list[dict[str, Any]] | None:
+    """Which graphs came from the cache on disk, and the seconds that each took."""
+    return None if session is None else [entry.cost() for entry in session.compiled_entries]
 
 
 def tokens_summary(

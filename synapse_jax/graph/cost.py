@@ -31,13 +31,14 @@ def cost_table(ir: ModelIR, lowered: LoweredEntry) -> list[dict[str, Any]]:
     A layer is one function of the module, called once for each layer built alike; lowered alone it costs what
     it costs there. What is left of the whole is the embedding, the head and the scoring. XLA counts a loop's
     body once, whatever its turns: of attention that is one page, of `decode` one token, of scoring one block
-    of rows. Bytes are those that every operation reads and writes by itself; fusion makes them fewer.
+    of rows. Layers that are a loop are counted as often as it turns. Bytes are those that every operation
+    reads and writes by itself; fusion makes them fewer.
 
     Returns:
         Rows: each kind of layer, then the rest, then the whole. Figures are those of one layer; `count` of
         them add up, to float32's rounding in XLA. `weight_bytes` and `cache_bytes` are of its arguments.
     """
-    whole = _costs(lowered.lowered)
+    whole, loop = _costs(lowered.lowered), ir.profile.layers == "scan"
     rows, rest = [], dict(whole)
     kinds: dict[Block, list[int]] = {}
     for index, block in enumerate(ir.layers if lowered.entry.name != "choose" else ()):
@@ -50,7 +51,9 @@ def cost_table(ir: ModelIR, lowered: LoweredEntry) -> list[dict[str, Any]]:
         alone = jax.jit(model.layer_function(block), keep_unused=True)
         costs = _costs(alone.lower(weights, x_TD, rows_of, cache, number))
         rows.append(_row(f"layers {ranges(layers)}", len(layers), costs, _bytes(weights), _bytes(cache)))
-        rest = {name: rest[name] - len(layers) * value for name, value in costs.items()}
+        counted = 1 if loop else len(layers)
+        rest = {name: rest[name] - counted * value for name, value in costs.items()}
+        whole = {name: whole[name] + (len(layers) - counted) * value for name, value in costs.items()}
     params, pages, _ = abstract_arguments(ir, lowered.entry)
     every = _row("the whole", 1, whole, _bytes(params), _bytes(pages))
     left = {name: every[name] - sum(r["count"] * r[name] for r in rows) for name in _ARRAYS}
@@ -104,8 +107,10 @@ def _layer_arguments(ir: ModelIR, entry: Entry, block: Block, layer: int) -> tup
     }
     # The batch of `logits` is nothing but rows, and one of one row is a turn of `decode`.
     rows = abstract_batch(ir, dataclasses.replace(entry, name="logits"))
-    pages = abstract_pages(ir.spec, ir.profile, entry.capacity)
-    places = layer_arrays(ir.spec, ir.profile)[layer]
+    # In a loop a layer has its arrays for itself, as in a row of layers.
+    profile = dataclasses.replace(ir.profile, layers="unrolled")
+    pages = abstract_pages(ir.spec, profile, entry.capacity)
+    places = layer_arrays(ir.spec, profile)[layer]
     return weights, rows, tuple(pages[place] for place in places)
 
 

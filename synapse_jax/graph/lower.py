@@ -175,7 +175,7 @@ class Model:
         if self.ir.profile.layers == "scan":
             block = self.ir.layers[0]
             weights = {w.name: self.params[f"layers.{w.name}"] for node in block.nodes for w in node.weights}
-            return scan_layers(self.ir, self._layer_function(block), weights, x_TD, rows, tuple(pages))
+            return scan_layers(self.ir, self.layer_function(block), weights, x_TD, rows, tuple(pages))
         # Layers that are built alike are traced once: in the module they are one function, called L times.
         traced = {block: jax.jit(self.layer_function(block)) for block in dict.fromkeys(self.ir.layers)}
         pages = list(pages)

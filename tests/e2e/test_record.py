@@ -135,7 +135,10 @@ def test_record_of_a_run_has_its_figures(synapse, tiny, command):
         "evaluated_count": 8,
         "evaluated_sha256": sha256_tokens(IDS),
     }
-    assert list(timings) == ["load_s", "compile_s", "eval_s", "tokens_per_second", "resumed_chunks"]
+    assert list(timings) == ["load_s", "compile_s", "eval_s", "tokens_per_second", "resumed_chunks", "graphs"]
+    graphs = timings.pop("graphs")
+    assert [(graph["entry"], graph["rows"], graph["capacity"]) for graph in graphs] == kinds
+    assert all(graph["cache"] == "off" and graph["compile_s"] > 0 for graph in graphs)
     assert timings.pop("resumed_chunks") == (0 if command == "score" else None)
     assert min(timings.values()) >= 0
     assert timings["tokens_per_second"] == pytest.approx(8 / timings["eval_s"])
@@ -168,7 +171,7 @@ def test_graph_list_names_the_graphs_that_a_run_uses(synapse, tiny):
     assert listed["result"]["entries"] == listed["fingerprints"]["entries"]
     assert len(used["entries"]) == 2
     for entry in used["entries"]:
-        assert entries[entry["entry"], entry["rows"]] == {**entry, "compiled": True}
+        assert entries[entry["entry"], entry["rows"]] == {**entry, "compiled": True, "cached": False}
 
 
 @pytest.mark.parametrize("command", GIVEN)

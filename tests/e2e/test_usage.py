@@ -147,6 +147,17 @@ def test_help_of_a_command_shows_its_own_flags_only(synapse, command, flag):
     others = set().union(*own.values()) - own[command]
     shared = {"tokens", "context", "precision", "device", "progress", "prompt", "text-file"}
     shared |= {"entry", "rows", "capacity", "folder"}
+    shared |= {
+        "checkpoint",
+        "resume",
+        "seed",
+        "plot",
+        "chat",
+        "depths",
+        "lengths",
+        "max-new-tokens",
+        "control",
+    }
     assert not (others - shared) & shown
     assert not {"helpfull", "flagfile", "undefok"} & shown
 

@@ -64,6 +64,17 @@ def test_a_layer_costs_what_one_more_layer_costs(entry):
     assert more[-2]["flops"] == pytest.approx(few[-2]["flops"], rel=1e-4)
 
 
+def test_layers_as_a_loop_are_all_counted():
+    spec = dataclasses.replace(tiny_spec(), layers=4)
+    looped = build(spec, resolve(RuntimeProfile(layers="scan"), spec))
+    (layer, rest, whole), unrolled = table(looped, "step", 32), table(ir_of(), "step", 32)
+    assert {**layer, "part": ""} == {**unrolled[0], "part": ""} and layer["count"] == 4
+    for name in FIGURES:
+        assert 4 * layer[name] + rest[name] == pytest.approx(whole[name], rel=ROUNDING)
+    assert whole["flops"] == pytest.approx(unrolled[-1]["flops"], rel=1e-3)
+    assert whole["weight_bytes"] == unrolled[-1]["weight_bytes"]
+
+
 def test_a_layer_s_products_are_counted():
     """2·T·I·O operations a linear, and a page of q·k and p·v; norms, rotation and softmax add little."""
     ir = ir_of()
