@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 from pathlib import Path
 
 # The tests are about the CPU backend, also where there is a GPU. Types and ranks are never promoted silently.
@@ -20,6 +22,31 @@ from synapse_jax.io.catalog import resolve_model
 # The same examples in every run, and no failure because a machine was busy.
 hypothesis.settings.register_profile("repository", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("repository")
+
+
+MOST_MAPPINGS = 20_000
+"""Linux gives a process 65,530, each compiled graph takes some tens, and the compiler dies without one."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forget_graphs():
+    """After a file that leaves very many graphs behind, all of them go."""
+    yield
+    maps = Path("/proc/self/maps")
+    if not maps.exists() or maps.read_bytes().count(b"\n") < MOST_MAPPINGS:
+        return
+    import jax
+
+    from synapse_jax.graph.compile import GRAPHS
+
+    GRAPHS.clear()
+    for name, module in list(sys.modules.items()):
+        if name.startswith(("tests.", "synapse_jax.")):
+            for value in list(vars(module).values()):
+                if hasattr(value, "cache_clear"):
+                    value.cache_clear()
+    jax.clear_caches()
+    gc.collect()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

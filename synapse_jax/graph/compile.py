@@ -123,6 +123,12 @@ class GraphCache:
         """Seconds that the calling thread has waited in `get` so far."""
         return getattr(self._here, "waited_s", 0.0)
 
+    def clear(self) -> None:
+        """Forgets every graph of the process; those that a session holds stay with it."""
+        with self._lock:
+            self._graphs.clear()
+            self._turns.clear()
+
     def holds(self, executable: Identity, device: jax.Device) -> bool:
         """Whether this process has compiled or read a graph for a device."""
         with self._lock:

@@ -38,6 +38,9 @@ class LlamaBinding:
             import llama_cpp  # pyright: ignore[reportMissingImports]
         except ImportError:
             raise InputError("llama.cpp needs llama-cpp-python: pip install 'synapse-jax[control]'") from None
+        except OSError as error:
+            # The binding without a library of its own: LLAMA_CPP_LIB_PATH names a folder that has one.
+            raise InputError(f"llama.cpp: llama-cpp-python finds no library: {error}") from None
         self._api: Any = llama_cpp
         self._quiet = llama_cpp.llama_log_callback(lambda level, text, data: None)
         llama_cpp.llama_log_set(self._quiet, ctypes.c_void_p(0))
