@@ -7,6 +7,7 @@ import json
 import pytest
 
 from synapse_jax.cli.entries import NAMES
+from synapse_jax.graph.compile import GRAPHS
 from synapse_jax.graph.entry import ENTRY_NAMES
 from synapse_jax.graph.manifest import build_manifest
 from synapse_jax.graph.manifest_file import write_manifest
@@ -19,6 +20,7 @@ def test_the_flag_takes_every_entry():
 
 
 def test_list_filters_entries_and_says_what_is_compiled(synapse, tiny):
+    GRAPHS.clear()  # of other tests
     record = synapse("graph", "list", "--model", tiny, "--rows", 64, "--json").record
     names = [(e["entry"], e["rows"], e["capacity"]) for e in record["result"]["entries"]]
     assert names == [("step", 64, 256), ("logits", 64, 256)]
