@@ -135,9 +135,9 @@ def _answer(session: Session, tokenizer: Tokenizer, case: Case, progress: Progre
     found = session.generate(case.ids, case.answer_tokens, progress=progress)
     seconds = time.perf_counter() - started - (session.compile_s - compiled)
     stopped = found.finish_reason == "stop"
-    # The cache says how many positions were evaluated; all new tokens are among them but the newest.
-    prompt = session.cache.held - max(len(found.token_ids) - (not stopped), 0)
-    evaluated = Evaluated.of([*case.ids, *found.token_ids][:prompt])
+    # All new tokens are among those that the steps evaluated, but the newest.
+    new = max(len(found.token_ids) - (not stopped), 0)
+    evaluated = Evaluated.of(session.evaluated_ids[: len(session.evaluated_ids) - new])
     check_identity(case.ids, evaluated, OURS)
     text = tokenizer.decode(found.token_ids)
     return Answer(text, found.token_ids, stopped, evaluated, seconds, judge(text, case.answers))
