@@ -9,6 +9,7 @@ import numpy as np
 from absl import flags
 
 from synapse_jax.cli.progress import say
+from synapse_jax.errors import InputError
 from synapse_jax.evals import record as records
 from synapse_jax.evals.checkpoint_file import CheckpointFile
 from synapse_jax.io.model_file import ModelFile
@@ -16,6 +17,22 @@ from synapse_jax.spec.runtime import RuntimeProfile, resolve
 
 if TYPE_CHECKING:  # what is asked for is checked without jax
     from synapse_jax.runtime.session import Session
+
+
+def define_checkpoint(values: flags.FlagValues, what: str) -> None:
+    """`--checkpoint`, with a sentence that says what is put there, and `--resume`."""
+    flags.DEFINE_string("checkpoint", None, what, flag_values=values)
+    flags.DEFINE_bool("resume", False, "Go on after the last whole line of --checkpoint.", flag_values=values)
+
+
+def check_checkpoint(values: flags.FlagValues) -> None:
+    """Refuses `--resume` alone.
+
+    Raises:
+        InputError: there is nothing to go on with.
+    """
+    if values.resume and values.checkpoint is None:
+        raise InputError("--resume goes with --checkpoint")
 
 
 def run_identity(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,12 +11,11 @@ import numpy as np
 from absl import flags
 
 from synapse_jax.cli import flags as shared
-from synapse_jax.cli.checkpoints import run_identity
+from synapse_jax.cli.checkpoints import check_checkpoint, define_checkpoint, run_identity
 from synapse_jax.cli.inputs import open_model
-from synapse_jax.cli.output import optional_file, save, show
+from synapse_jax.cli.output import check_files_differ, optional_file, save, show
 from synapse_jax.cli.passkey_process import PasskeyProcess
 from synapse_jax.cli.progress import say
-from synapse_jax.errors import InputError
 from synapse_jax.evals import record as records
 from synapse_jax.evals.passkey.fixture import Fixture, PasskeyPrompt
 from synapse_jax.evals.passkey.form import FORMS
@@ -44,21 +42,15 @@ def define(values: flags.FlagValues) -> None:
     flags.DEFINE_integer("max_new_tokens", 16, "Greedy tokens that may answer.", flag_values=values)
     flags.DEFINE_integer("seed", 0, "Seed of the keys.", flag_values=values)
     shared.define_runtime(values, context=None)
-    flags.DEFINE_string(
-        "checkpoint", None, "Put every prompt that is done into this file as they come.", flag_values=values
-    )
-    flags.DEFINE_bool("resume", False, "Go on after the last whole line of --checkpoint.", flag_values=values)
+    define_checkpoint(values, "Put every prompt that is done into this file as they come.")
     shared.define_progress(values)
     shared.define_output(values)
 
 
 def run(values: flags.FlagValues) -> int:
     """Asks for the key of every prompt, a process each, and prints the answers."""
-    if values.resume and values.checkpoint is None:
-        raise InputError("--resume goes with --checkpoint")
-    real = [os.path.realpath(path) for path in (values.output, values.checkpoint) if path is not None]
-    if len(set(real)) < len(real):
-        raise InputError("--output and --checkpoint must be different files")
+    check_checkpoint(values)
+    check_files_differ(values, ("output", "checkpoint"))
     plan = PasskeyPlan(
         parse_list(values.lengths, "lengths", int, "1024,4096"),
         parse_list(values.depths, "depths", float, "0.1,0.5,0.9"),
@@ -101,7 +93,7 @@ class _Work:
 
     def run(self, checkpoint: PasskeyCheckpoint | None) -> dict[str, Any]:
         """Runs what is left and returns the record."""
-        runs = [] if checkpoint is None else checkpoint.runs.copy()
+        runs = [] if checkpoint is None else checkpoint.done.copy()
         log, total, done = say(self.values.progress), len(self.prompts), len(runs)
         if checkpoint is not None:
             # Every process compiles for itself: a run's fingerprints are in its line.

@@ -11,7 +11,7 @@ import numpy as np
 from absl import flags
 
 from synapse_jax.cli import flags as shared
-from synapse_jax.cli.checkpoints import begin, run_identity
+from synapse_jax.cli.checkpoints import begin, check_checkpoint, define_checkpoint, run_identity
 from synapse_jax.cli.inputs import SOURCES, Tokens, open_model, read_input
 from synapse_jax.cli.output import check_files_differ, optional_file, save, show
 from synapse_jax.cli.progress import Progress, warn
@@ -52,10 +52,7 @@ def define(values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "plot", None, "Write a plot of gain by depth: .png, .svg or .pdf.", flag_values=values
     )
-    flags.DEFINE_string(
-        "checkpoint", None, "Put every block and depth into this file as they come.", flag_values=values
-    )
-    flags.DEFINE_bool("resume", False, "Go on after the last whole line of --checkpoint.", flag_values=values)
+    define_checkpoint(values, "Put every block and depth into this file as they come.")
     shared.define_progress(values)
     shared.define_output(values)
 
@@ -63,8 +60,7 @@ def define(values: flags.FlagValues) -> None:
 def run(values: flags.FlagValues) -> int:
     """Probes the model and prints the gain by depth."""
     source = shared.choose_one(values, SOURCES)
-    if values.resume and values.checkpoint is None:
-        raise InputError("--resume goes with --checkpoint")
+    check_checkpoint(values)
     check_files_differ(values, ("output", "plot", "checkpoint"))
     plan = ProbePlan(values.length, values.blocks, parse_depths(values.depths, values.length), values.seed)
     profile = shared.profile_from(values)
@@ -129,7 +125,7 @@ class _Work:
             warn(f"a needle at depth 0 takes the place of the block's BOS, token {self._bos_id}")
         entries = probe_entries(plan, self._policy)
         session = open_session(values, self._model, self._profile, entries, plan.length - 1)
-        done = [] if checkpoint is None else list(checkpoint.trials)
+        done = [] if checkpoint is None else list(checkpoint.done)
         if checkpoint is not None:
             begin(checkpoint, session, values, len(done), len(self._plants), "trials")
 
@@ -139,7 +135,7 @@ class _Work:
             found = run_trials(session, self._blocks, plan, self._plants, done=len(done), progress=progress)
             for trial in found:
                 if checkpoint is not None:
-                    checkpoint.add_trial(trial)
+                    checkpoint.add(trial)
                 trials.append(trial)
             return trials
 

@@ -8,6 +8,7 @@ import dataclasses
 from absl import flags
 
 from synapse_jax.cli import flags as shared
+from synapse_jax.cli.checkpoints import check_checkpoint, define_checkpoint
 from synapse_jax.cli.inputs import open_model, parse_time
 from synapse_jax.cli.output import check_files_differ, optional_file, save, show
 from synapse_jax.cli.progress import Progress, say, warn
@@ -40,8 +41,7 @@ def define(values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "plot", None, "Write a length × depth heat map a task: .png, .svg or .pdf.", flag_values=values
     )
-    flags.DEFINE_string("checkpoint", None, "Put every case into this file as they come.", flag_values=values)
-    flags.DEFINE_bool("resume", False, "Go on after the last whole line of --checkpoint.", flag_values=values)
+    define_checkpoint(values, "Put every case into this file as they come.")
     shared.define_progress(values)
     shared.define_output(values)
 
@@ -75,8 +75,7 @@ def _define_cases(values: flags.FlagValues) -> None:
 
 def run(values: flags.FlagValues) -> int:
     """Asks the model, and the control, and prints what they knew."""
-    if values.resume and values.checkpoint is None:
-        raise InputError("--resume goes with --checkpoint")
+    check_checkpoint(values)
     check_files_differ(values, ("output", "plot", "checkpoint"))
     plan = plan_from(values)
     profile = _profile(values, plan)

@@ -55,7 +55,7 @@ class QualityRun:
     def run(self, checkpoint: QualityCheckpoint | None) -> dict[str, Any]:
         """Answers every case; returns the record."""
         values, cases = self.values, self.cases
-        done = [] if checkpoint is None else list(checkpoint.results)
+        done = [] if checkpoint is None else list(checkpoint.done)
         room = positions((*cases[len(done) :], cases[-1])[0])
         session = open_session(values, self.model, self.profile, quality_entries(cases), room)
         if checkpoint is not None:

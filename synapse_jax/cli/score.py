@@ -11,7 +11,7 @@ import numpy as np
 from absl import flags
 
 from synapse_jax.cli import flags as shared
-from synapse_jax.cli.checkpoints import begin, run_identity
+from synapse_jax.cli.checkpoints import begin, check_checkpoint, define_checkpoint, run_identity
 from synapse_jax.cli.inputs import SOURCES, Tokens, open_model, read_scored
 from synapse_jax.cli.output import check_files_differ, optional_file, save, show
 from synapse_jax.cli.progress import Progress, say, warn
@@ -40,12 +40,7 @@ def define(values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "trace", None, "Write a JSON line for every scored token to this file.", flag_values=values
     )
-    flags.DEFINE_string(
-        "checkpoint", None, "Put every chunk's sums into this file as they come.", flag_values=values
-    )
-    flags.DEFINE_bool(
-        "resume", False, "Go on after the last whole chunk of --checkpoint.", flag_values=values
-    )
+    define_checkpoint(values, "Put every chunk's sums into this file as they come.")
     flags.DEFINE_string(
         "verify",
         None,
@@ -64,8 +59,7 @@ def run(values: flags.FlagValues) -> int:
     shared.choose_one(values, SOURCES)
     if not 1 <= values.scoring_rows <= MAX_STEP_ROWS:
         raise InputError(f"--scoring-rows {values.scoring_rows} is not from 1 to {MAX_STEP_ROWS}")
-    if values.resume and values.checkpoint is None:
-        raise InputError("--resume goes with --checkpoint")
+    check_checkpoint(values)
     if verified is not None and values.checkpoint is not None:
         raise InputError("--verify evaluates everything again: it does not go with --checkpoint")
     check_files_differ(values, ("trace", "output", "checkpoint"))

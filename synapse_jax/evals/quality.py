@@ -137,7 +137,8 @@ def _answer(session: Session, tokenizer: Tokenizer, case: Case, progress: Progre
     stopped = found.finish_reason == "stop"
     # All new tokens are among those that the steps evaluated, but the newest.
     new = max(len(found.token_ids) - (not stopped), 0)
-    evaluated = Evaluated.of(session.evaluated_ids[: len(session.evaluated_ids) - new])
+    all_ids = session.evaluated_ids
+    evaluated = Evaluated.of(all_ids[: len(all_ids) - new])
     check_identity(case.ids, evaluated, OURS)
     text = tokenizer.decode(found.token_ids)
     return Answer(text, found.token_ids, stopped, evaluated, seconds, judge(text, case.answers))

@@ -184,7 +184,7 @@ def test_a_checkpoint_takes_only_its_own_prompts(fixtures, tmp_path):
         checkpoint.begin({})
         checkpoint.add(runs[0])
     with PasskeyCheckpoint(path, {"a": 1}, prompts, resume=True) as checkpoint:
-        assert checkpoint.runs == runs[:1]
+        assert checkpoint.done == runs[:1]
     lines = path.read_text().splitlines()
     for prompts_there, line, message in [
         (prompts[::-1], lines[1], "prompt 0 is not of this run"),

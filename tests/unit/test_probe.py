@@ -221,9 +221,9 @@ def test_trials_read_back_to_the_bit(tmp_path):
     with ProbeCheckpoint(tmp_path / "c", {"a": 1}, plants, resume=False) as checkpoint:
         checkpoint.begin({"graph": 1})
         for trial in trials:
-            checkpoint.add_trial(trial)
+            checkpoint.add(trial)
     with ProbeCheckpoint(tmp_path / "c", {"a": 1}, plants, resume=True) as checkpoint:
-        assert checkpoint.trials == [dataclasses.replace(trial, reused_tokens=0) for trial in trials]
+        assert checkpoint.done == [dataclasses.replace(trial, reused_tokens=0) for trial in trials]
     with pytest.raises(InputError, match="is of another run: a differ"):
         ProbeCheckpoint(tmp_path / "c", {"a": 2}, plants, resume=True)
     with pytest.raises(InputError, match="trial 0, block 0 at depth 0, is not of this run"):

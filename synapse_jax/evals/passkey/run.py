@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from synapse_jax.errors import InputError, RunError
-from synapse_jax.evals.checkpoint_file import CheckpointFile
 from synapse_jax.evals.passkey.fixture import PasskeyPrompt
+from synapse_jax.evals.planned_checkpoint import PlannedCheckpoint
 from synapse_jax.evals.tasks.answers import judge_number
 from synapse_jax.spec.digest import sha256_tokens
 
@@ -76,48 +75,19 @@ def evaluated_ids(prompt: PasskeyPrompt, result: Mapping[str, Any]) -> list[int]
     return [*prompt.ids, *(new if result["finish_reason"] == "stop" else new[:-1])]
 
 
-class PasskeyCheckpoint(CheckpointFile):
-    """A checkpoint with a prompt a line; file, identity and errors are those of `CheckpointFile`.
+class PasskeyCheckpoint(PlannedCheckpoint[PasskeyPrompt, dict[str, Any]]):
+    """A checkpoint with a prompt's part of the result a line."""
 
-    Args:
-        path: the file.
-        identity: what the answers depend on, as nested objects of JSON values.
-        prompts: all prompts, in order.
-        resume: whether the file may be there already.
+    def fields(self, done: dict[str, Any]) -> Mapping[str, Any]:
+        """They are JSON values already."""
+        return done
 
-    Raises:
-        InputError: the file cannot be used, is there without `resume`, or is of another run.
-    """
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        identity: Mapping[str, Any],
-        prompts: Sequence[PasskeyPrompt],
-        *,
-        resume: bool,
-    ):
-        self._prompts = prompts
-        self.runs: list[dict[str, Any]] = []
-        """Prompts that are done, in order."""
-        super().__init__(path, identity, resume=resume)
-
-    def add(self, run: dict[str, Any]) -> None:
-        """Puts a prompt's part of the result on the disk.
-
-        Raises:
-            RunError: it cannot be written.
-        """
-        self.append(run)
-        self.runs.append(run)
-
-    def read_line(self, value: dict[str, Any]) -> None:
-        """Takes in a prompt that is done."""
-        index = len(self.runs)
-        expected = prompt_fields(self._prompts[index]) if index < len(self._prompts) else {}
+    def read(self, value: dict[str, Any], index: int, planned: PasskeyPrompt | None) -> dict[str, Any]:
+        """A prompt that is done."""
+        expected = {} if planned is None else prompt_fields(planned)
         if not expected or {name: value[name] for name in expected} != expected:
             raise InputError(f"{self.shown}: prompt {index} is not of this run")
         verdict = judge_number(value["text"], value["key"])
         if value["found"] != bool(verdict.found):
             raise ValueError("an answer was judged otherwise")
-        self.runs.append(value)
+        return value
