@@ -52,11 +52,8 @@ class Row:
     """Whether llama.cpp answers too, if its weights are there."""
     needs_control: bool = False
     """Whether the row is there for the control alone."""
-
-    @property
-    def is_table(self) -> bool:
-        """Whether it is one of the original's cases."""
-        return self.command == "quality" and not self.needs_control
+    is_table: bool = False
+    """Whether it holds cases of the original."""
 
     @property
     def arguments(self) -> list[str]:
@@ -70,7 +67,15 @@ class Row:
 def quality_row(model: str, length: int) -> Row:
     """The original's cases of one length: needle and multi-key at three depths, and tracking."""
     flags = (f"--tasks={','.join(TASKS)}", f"--lengths={length}", f"--depths={DEPTHS}", "--seed=0")
-    return Row(f"{model}-quality-{length}", "quality", model, length, flags, has_control=length == LENGTHS[0])
+    name, has_control = f"{model}-quality-{length}", length == LENGTHS[0]
+    return Row(name, "quality", model, length, flags, has_control, is_table=True)
+
+
+def pages_row(select: str, budget: int) -> Row:
+    """The needles at 4,096 with answers that are decoded through page activation."""
+    policy = f"--attention=pages:budget={budget},window=256,select={select}"
+    flags = ("--tasks=needle,multikey", "--lengths=4096", f"--depths={DEPTHS}", "--seed=0", policy)
+    return Row(f"{SMOL}-pages-{select}-{budget}", "quality", SMOL, 4096, flags)
 
 
 def passkey_row(model: str, length: int, depths: str = DEPTHS, form: str = "plain") -> Row:
@@ -89,6 +94,7 @@ def speed_row(model: str, length: int) -> Row:
 CONTROL_FLAGS = ("--tasks=needle,multikey", "--lengths=16384", "--depths=0.5", "--seed=0")
 ROWS = (
     *(quality_row(model, length) for length in LENGTHS[:2] for model in (SMOL, GEMMA)),
+    *(pages_row(select, budget) for budget in (512, 2048, 1024, 256) for select in ("bound", "random")),
     *(passkey_row(model, 4096) for model in (SMOL, GEMMA)),
     *(passkey_row(model, 8192, form="llama.cpp") for model in (SMOL, GEMMA)),
     *(quality_row(model, length) for length in LENGTHS[2:] for model in (GEMMA, SMOL)),
@@ -264,9 +270,7 @@ def plot(rows: list[Row], folder: Path, path: Path) -> None:
     from synapse_jax.evals.quality_plot import plot_quality
 
     for model in (SMOL, GEMMA):
-        own = [
-            row for row in rows if row.command == "quality" and row.model == model and not row.needs_control
-        ]
+        own = [row for row in rows if row.is_table and row.model == model]
         records = [record for row in own if (record := read(row, folder)) is not None]
         if records:
             cells = [cell for record in records for cell in record["result"]["cells"]]
