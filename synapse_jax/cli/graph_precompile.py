@@ -66,6 +66,7 @@ def run(values: flags.FlagValues) -> int:
         except ValueError as error:
             raise InputError(f"graph precompile: {error}") from None
         entries = Entries(ir, device, named, say(values.progress))
+        entries.finish()
         compiled = [entry.summary() for entry in entries.compiled]
         record = build_record(
             "graph precompile",

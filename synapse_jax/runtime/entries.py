@@ -47,7 +47,7 @@ class Entries:
     Args:
         ir: the model.
         device: where entries run.
-        ready: compiled now.
+        ready: compiled now, in threads; `finish` waits for them.
         log: told, a line each time, what compiles.
     """
 
@@ -59,13 +59,18 @@ class Entries:
         self._ahead: dict[int, Future] = {}
         self.compile_s = 0.0
         """Seconds that the session has waited for entries to compile."""
-        if ready:
-            self._compile(ready)
+        self._starting = self._start(ready) if ready else None
 
     @property
     def compiled(self) -> tuple[CompiledEntry, ...]:
         """Every entry compiled so far, in the order of their names and shapes."""
         return tuple(self._compiled[entry] for entry in sorted(self._compiled))
+
+    def finish(self) -> None:
+        """Waits for what was to be ready at load."""
+        if self._starting is not None:
+            starting, self._starting = self._starting, None
+            self._wait_for(starting)
 
     def get(self, entry: Entry) -> CompiledEntry:
         """The compiled entry; compiled now if it is not there.
@@ -78,7 +83,7 @@ class Entries:
                 if _guards or os.environ.get(GUARD) == "raise":
                     raise LateCompileError(f"{entry} was not announced when the session was made")
                 self._announced.add(_sort(entry))
-            self._compile([entry])
+            self._wait_for(self._start([entry]))
         return self._compiled[entry]
 
     def look_ahead(self, held: int, capacity: int, larger: int) -> None:
@@ -109,14 +114,18 @@ class Entries:
         for entry in rung:
             GRAPHS.compile(self._ir, entry, self._device)
 
-    def _compile(self, entries: Sequence[Entry]) -> None:
+    def _start(self, entries: Sequence[Entry]) -> dict[Entry, Future]:
         """Compiles entries in threads: the compiler leaves the interpreter free."""
-        started = time.perf_counter()
         self._log(f"compiling {', '.join(map(str, entries))}")
-        with ThreadPoolExecutor(max_workers=min(thread_count(), len(entries))) as pool:
-            compiled = pool.map(lambda entry: GRAPHS.compile(self._ir, entry, self._device), entries)
-            self._compiled.update(zip(entries, compiled, strict=True))
-        self.compile_s += time.perf_counter() - started
+        pool = ThreadPoolExecutor(max_workers=min(thread_count(), len(entries)))
+        started = {entry: pool.submit(GRAPHS.compile, self._ir, entry, self._device) for entry in entries}
+        pool.shutdown(wait=False)
+        return started
+
+    def _wait_for(self, started: dict[Entry, Future]) -> None:
+        before = time.perf_counter()
+        self._compiled.update({entry: future.result() for entry, future in started.items()})
+        self.compile_s += time.perf_counter() - before
 
 
 def _sort(entry: Entry) -> tuple[str, int, int]:

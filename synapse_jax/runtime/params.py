@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 from typing import Protocol
 
@@ -11,6 +12,9 @@ import numpy as np
 from synapse_jax.ir.nodes import ModelIR, Weight
 from synapse_jax.ops.dtypes import weight_dtype
 from synapse_jax.spec.model import ModelSpec
+
+_ALIGNMENT = 64
+"""Bytes: XLA's CPU runtime takes a host's array over if it starts at a multiple of these."""
 
 
 class WeightSource(Protocol):
@@ -64,19 +68,23 @@ def load_params(
 
 def _read(weight: Weight, source: WeightSource, precision: str) -> np.ndarray:
     """A weight argument, its parts one after the other; of a loop over layers, those of all of them."""
-    dtype = weight_dtype(weight.shape, precision, weight.layers)
-    if len(weight.parts) == 1 and not weight.layers:
-        whole = source.read_weight(weight.parts[0]).astype(dtype, copy=False)
-    else:
-        rows = weight.shape[0] * weight.shape[1] if weight.layers else weight.shape[0]
-        whole, end = np.empty((rows, *weight.shape[2 if weight.layers else 1 :]), dtype), 0
-        for name in weight.parts:
-            part = source.read_weight(name)
-            if part.shape[1:] != whole.shape[1:] or end + len(part) > rows:
-                raise ValueError(f"weight {name} is {part.shape}: {weight.name} is {weight.shape}")
-            whole[end : end + len(part)] = part
-            end += len(part)
-        whole = whole.reshape(weight.shape) if end == rows else whole[:end]
-    if whole.shape != weight.shape:
-        raise ValueError(f"weight {weight.name} is {whole.shape}, the model needs {weight.shape}")
-    return whole
+    dtype = np.dtype(weight_dtype(weight.shape, precision, weight.layers))
+    rows = weight.shape[0] * weight.shape[1] if weight.layers else weight.shape[0]
+    whole, end = _aligned((rows, *weight.shape[2 if weight.layers else 1 :]), dtype), 0
+    for name in weight.parts:
+        part = source.read_weight(name)
+        if part.shape[1:] != whole.shape[1:] or end + len(part) > rows:
+            raise ValueError(f"weight {name} is {part.shape}: {weight.name} is {weight.shape}")
+        whole[end : end + len(part)] = part
+        end += len(part)
+    if end < rows:
+        raise ValueError(f"weight {weight.name} has {end} rows, the model needs {weight.shape}")
+    return whole.reshape(weight.shape)
+
+
+def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An array that the CPU device takes over as it is; any other is copied, after the call has returned."""
+    size = math.prod(shape) * dtype.itemsize
+    room = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % _ALIGNMENT
+    return room[start : start + size].view(dtype).reshape(shape)

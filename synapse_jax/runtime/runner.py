@@ -63,13 +63,13 @@ class Runner:
         self.cache = Cache(spec, profile, self.device, positions, log)
         self.evaluated = EvaluatedTokens()
         """The tokens of the steps that have run."""
-        # The compiler's memory is given back before the weights need theirs.
         at_load = [self.entry(name, rows) for name, rows in fitting(profile, ready)]
         self.entries = Entries(self.ir, self.device, at_load, log)
         started = time.perf_counter()
         self.params = params or load_params(self.ir, model, self.device, progress)
         self.load_s = time.perf_counter() - started
         """Seconds spent reading, converting and placing the weights."""
+        self.entries.finish()
 
     @property
     def compiled_entries(self) -> tuple[CompiledEntry, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -40,6 +42,24 @@ def test_an_entry_that_was_not_announced_raises_under_the_guard(pretended, monke
     with late_compiles_raise():
         session.score(IDS[:1500])
     assert session.cache.capacity == 2048
+
+
+def test_weights_are_read_while_entries_compile(monkeypatch):
+    reading, compile_entry = threading.Event(), GRAPHS.compile
+
+    def compile_late(*arguments):
+        assert reading.wait(timeout=60), "nothing was read before the entries had compiled"
+        return compile_entry(*arguments)
+
+    class Watched(TinyModel):
+        def read_weight(self, name):
+            reading.set()
+            return super().read_weight(name)
+
+    monkeypatch.setattr(GRAPHS, "compile", compile_late)
+    session = Session(Watched(MODEL.tiny), ready=[("step", 32)])
+    assert [entry.entry.rows for entry in session.compiled_entries] == [32]
+    assert session.compile_s > 0
 
 
 def test_growth_is_announced(pretended):
