@@ -46,6 +46,8 @@ SETTINGS = ((SMOL, 8192, None), (GEMMA, 8192, None), (SMOL, 16384, "yarn:4:8192"
             (GEMMA, 32768, None))  # fmt: skip
 """(model, context, RoPE scaling), the smallest context first."""
 PAGES, BUDGETS, WINDOW, TARGETS = (16, 64), (512, 2048, 1024, 256), 256, 1023
+TICKS = (0, 1, 2, 5, 10, 20, 50, 100)
+"""Per cent, in the plot."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -254,10 +256,13 @@ def plot(folder: Path, settings, path: str) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5 * len(settings), 4.5), layout="constrained")
-    for index, (model, context, rope) in enumerate(settings):
-        axes = figure.add_subplot(1, len(settings), index + 1)
-        axes.set(title=f"{model}, {context:,}", xlabel="positions read, %", ylabel="perplexity change, %")
+    panels = figure.subplots(1, len(settings), sharey=True, squeeze=False)[0]
+    panels[0].set_ylabel("perplexity change, %")
+    for axes, (model, context, rope) in zip(panels, settings, strict=True):
+        axes.set(title=f"{model}, {context:,}", xlabel="positions read, %")
         axes.set_yscale("symlog", linthresh=1)
+        axes.set_yticks(TICKS, map(str, TICKS))
+        axes.grid(axis="y", alpha=0.3)
         dense = read(Run(model, context, rope, "dense"), folder)
         for select, style in (("bound", "o-"), ("random", "s--")):
             for page in PAGES:
