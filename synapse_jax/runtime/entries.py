@@ -59,7 +59,7 @@ class Entries:
         self._ahead: dict[int, Future] = {}
         self.compile_s = 0.0
         """Seconds that the session has waited for entries to compile."""
-        self._starting = self._start(ready) if ready else None
+        self._starting = self._start(ready) if ready else {}
 
     @property
     def compiled(self) -> tuple[CompiledEntry, ...]:
@@ -68,9 +68,7 @@ class Entries:
 
     def finish(self) -> None:
         """Waits for what was to be ready at load."""
-        if self._starting is not None:
-            starting, self._starting = self._starting, None
-            self._wait_for(starting)
+        self._wait_for(self._starting)
 
     def get(self, entry: Entry) -> CompiledEntry:
         """The compiled entry; compiled now if it is not there.
