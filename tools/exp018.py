@@ -12,6 +12,7 @@ FOLDER/work and may be deleted then; the first seed's models stay in FOLDER/mode
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import sys
 import time
@@ -29,12 +30,17 @@ from synapse_jax.train.export import write_gguf  # noqa: E402
 from synapse_jax.train.loop import Splits, Status  # noqa: E402
 from synapse_jax.train.plan import TrainingPlan  # noqa: E402
 from synapse_jax.train.python_sources import python_sources  # noqa: E402
+from synapse_jax.train.shape import DecoderShape  # noqa: E402
 from synapse_jax.train.watch import Watch  # noqa: E402
 
-SMALL = Experiment(TrainingPlan(tokens=2_500_000, rows=8, length=512, repeat_share=0.1), window=64)
-"""Two cores: a run takes some twenty minutes."""
+SHAPE = DecoderShape(rope_base=1e6)
+"""Slow enough pairs to find a token anywhere in the context."""
+RULES = TrainingPlan(tokens=1, repeat_share=0.1, first_weights="copying", peak_rate=2e-3, embedding_rate=0.1)
+"""What both settings share: weights that can copy already, and rates at which they do not forget it."""
+SMALL = Experiment(dataclasses.replace(RULES, tokens=1_250_000, rows=8, length=512), SHAPE, window=64)
+"""Two cores, two runs side by side: a run takes a quarter of an hour."""
 LARGE = Experiment(
-    TrainingPlan(tokens=60_000_000, rows=16, length=4096, repeat_share=0.1), window=256, seeds=(0,)
+    dataclasses.replace(RULES, tokens=60_000_000, rows=16, length=4096), SHAPE, window=256, seeds=(0,)
 )
 """One large GPU."""
 WINDOWS = {512: 128, 4096: 64}

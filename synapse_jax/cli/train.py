@@ -28,6 +28,7 @@ _SIZES = {
     "kv_heads": "Key and value heads a layer.",
     "head_size": "Size of a head.",
     "ffn_width": "Inner size of the feed-forward.",
+    "rope_base": "θ base of the rotary frequencies.",
 }
 """Flags that are fields of DecoderShape."""
 
@@ -42,6 +43,8 @@ _PLAN = {
     "final_rate": ("final_share", "Share of the learning rate that is reached in the end."),
     "weight_decay": ("weight_decay", "Of matrices."),
     "clip": ("clip", "Largest norm of the gradients."),
+    "embedding_rate": ("embedding_rate", "Times the learning rate: the rate of the embedding."),
+    "first_weights": ("first_weights", "gpt2, or copying: with an induction head put in by hand."),
     "seed": ("seed", "Of first weights, windows and repeated spans."),
     "repeat_share": (
         "repeat_share",

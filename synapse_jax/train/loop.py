@@ -19,6 +19,7 @@ from synapse_jax.runtime.devices import find_device
 from synapse_jax.train.batches import Batches, held_out_windows
 from synapse_jax.train.checkpoints import run_identity
 from synapse_jax.train.decoder import Decoder
+from synapse_jax.train.first_weights import check_copying
 from synapse_jax.train.log import HeldOutLine, Line, StepLine
 from synapse_jax.train.plan import TrainingPlan
 from synapse_jax.train.programs import Programs, compile_programs
@@ -132,6 +133,8 @@ class _Run:
             raise InputError(
                 f"training: length {plan.length} is above the context {shape.context} of the model"
             )
+        if plan.first_weights == "copying":
+            check_copying(shape.spec())
         for name, ids in (("train", splits.train), ("held-out", splits.held_out)):
             if len(ids) and int(ids.max()) >= shape.vocabulary:
                 raise InputError(
@@ -153,7 +156,7 @@ class _Run:
             started = time.perf_counter()
             programs = compile_programs(self._shape, self._plan, self._device)
             compile_s = time.perf_counter() - started
-            decoder = Decoder(programs.ir.spec, self._plan.seed)
+            decoder = Decoder(programs.ir.spec, self._plan.seed, self._plan.first_weights)
             # Copies: a step gives its argument away, the decoder keeps its own.
             weights = jax.tree.map(jnp.copy, decoder.weights())
             state, resumed = kept.begin(TrainState(weights, programs.optimizer.init(weights)))

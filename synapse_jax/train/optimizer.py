@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Hashable
 from typing import Any
 
 import jax
@@ -25,18 +27,25 @@ def build_optimizer(plan: TrainingPlan) -> optax.GradientTransformation:
 
     Weight decay is decoupled (Loshchilov and Hutter, arXiv 1711.05101) and of matrices only. Muon is Jordan's
     (2024): Nesterov momentum, made orthogonal by five Newton-Schulz turns, each of the model's own matrices
-    alone. The state is a tree of arrays; its count of steps looks the learning rate up.
+    alone. The embedding's rate is a share of the others'. The state is a tree of arrays; its count of steps
+    looks the learning rate up.
     """
     rates = jnp.asarray([plan.rate(step) for step in range(plan.steps)], jnp.float32)
 
-    def rate(step: Any) -> Any:
-        return rates[step]
+    def adamw(share: float) -> optax.GradientTransformation:
+        return optax.adamw(
+            lambda step: share * rates[step], *BETAS, weight_decay=plan.weight_decay, mask=_are_matrices
+        )
 
-    adamw = optax.adamw(rate, *BETAS, weight_decay=plan.weight_decay, mask=_are_matrices)
-    if plan.optimizer == "adamw":
-        return _chained(plan.clip, adamw)
-    muon = contrib.muon(rate, beta=MUON_BETA, weight_decay=plan.weight_decay, consistent_rms=MUON_RMS)
-    return _chained(plan.clip, optax.partition({"muon": muon, "adamw": adamw}, _labels))
+    rules: dict[Hashable, Any] = {"adamw": adamw(1.0), "embedding": adamw(plan.embedding_rate)}
+    if plan.optimizer == "muon":
+        rules["muon"] = contrib.muon(
+            lambda step: rates[step],
+            beta=MUON_BETA,
+            weight_decay=plan.weight_decay,
+            consistent_rms=MUON_RMS,
+        )
+    return _chained(plan.clip, optax.partition(rules, functools.partial(_labels, plan.optimizer)))
 
 
 def _chained(clip: float, rule: optax.GradientTransformation) -> optax.GradientTransformation:
@@ -59,9 +68,12 @@ def _are_matrices(weights: dict[str, Any]) -> dict[str, bool]:
     return {name: getattr(weight, "ndim", 0) == 2 for name, weight in weights.items()}
 
 
-def _labels(weights: dict[str, Any]) -> dict[str, str]:
+def _labels(optimizer: str, weights: dict[str, Any]) -> dict[str, str]:
     """Embedding and head are tables with a row a token: Muon is for the matrices of the layers."""
-    return {
-        name: "muon" if name.startswith("layers.") and weight.ndim == 2 else "adamw"
-        for name, weight in weights.items()
-    }
+
+    def rule(name: str, weight: Any) -> str:
+        if name == "embed":
+            return "embedding"
+        return optimizer if name.startswith("layers.") and weight.ndim == 2 else "adamw"
+
+    return {name: rule(name, weight) for name, weight in weights.items()}

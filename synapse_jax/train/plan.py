@@ -7,6 +7,7 @@ import math
 
 from synapse_jax.errors import InputError
 from synapse_jax.spec.digest import canonical_json, sha256_text
+from synapse_jax.train.first_weights import KINDS
 
 OPTIMIZERS = ("adamw", "muon")
 SCHEDULES = ("cosine", "trapezoid")
@@ -43,6 +44,10 @@ class TrainingPlan:
     """Of matrices, times the learning rate; norms do not decay."""
     clip: float = 1.0
     """Largest norm of all gradients together; a larger one is scaled down to it."""
+    embedding_rate: float = 1.0
+    """Times the learning rate: the rate of the embedding, which is the head too where they are tied."""
+    first_weights: str = "gpt2"
+    """What the run begins with: `gpt2`, or `copying`, which can copy already (`train.first_weights`)."""
     seed: int = 0
     """Of the first weights, of the windows and of the repeated spans."""
     repeat_share: float = 0.0
@@ -64,14 +69,18 @@ class TrainingPlan:
             self._check_integer(field, least)
         if self.seed >= 2**32:
             raise InputError(f"training: seed {self.seed} is not below 2^32")
-        for field, choices in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
+        for field, choices in (
+            ("optimizer", OPTIMIZERS),
+            ("schedule", SCHEDULES),
+            ("first_weights", KINDS),
+        ):
             if getattr(self, field) not in choices:
                 raise InputError(
                     f"training: {field} {getattr(self, field)!r} is not one of {', '.join(choices)}"
                 )
         for field in ("warmup_share", "decay_share", "final_share", "repeat_share"):
             self._check_number(field, 0, 1)
-        for field in ("peak_rate", "clip"):
+        for field in ("peak_rate", "clip", "embedding_rate"):
             self._check_number(field, 0, math.inf)
             if getattr(self, field) == 0:
                 raise InputError(f"training: {field} is 0: nothing would be learned")
@@ -116,7 +125,7 @@ class TrainingPlan:
     @property
     def rule(self) -> TrainingPlan:
         """The plan without what decides first weights and windows only: plans of one rule share a program."""
-        return dataclasses.replace(self, seed=0, repeat_share=0.0, repeat_length=2)
+        return dataclasses.replace(self, seed=0, repeat_share=0.0, repeat_length=2, first_weights="gpt2")
 
     def rate(self, step: int) -> float:
         """The learning rate of a step, 0 … `steps` − 1.

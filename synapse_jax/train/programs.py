@@ -17,7 +17,7 @@ from synapse_jax.graph.training import TrainState, held_out_nll, train_step
 from synapse_jax.ir.build import build
 from synapse_jax.ir.nodes import ModelIR
 from synapse_jax.spec.runtime import RuntimeProfile, resolve
-from synapse_jax.train.decoder import weight_shapes
+from synapse_jax.train.first_weights import weight_shapes
 from synapse_jax.train.optimizer import build_optimizer
 from synapse_jax.train.plan import TrainingPlan
 from synapse_jax.train.shape import DecoderShape

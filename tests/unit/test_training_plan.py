@@ -28,6 +28,8 @@ PLAN = TrainingPlan(tokens=10_000, rows=2, length=64)
         ({"schedule": "linear"}, "schedule 'linear'"),
         ({"peak_rate": 0.0}, "peak_rate is 0"),
         ({"peak_rate": float("nan")}, "peak_rate nan"),
+        ({"embedding_rate": 0}, "embedding_rate is 0"),
+        ({"first_weights": "zero"}, "first_weights 'zero' is not one of gpt2, copying"),
         ({"clip": -1.0}, "clip -1.0"),
         ({"clip": 0}, "clip is 0"),
         ({"weight_decay": -0.1}, "weight_decay -0.1"),
@@ -69,6 +71,8 @@ def test_every_field_is_in_the_digest():
             "repeat_share": 0.1,
             "repeat_length": 21,
             "repeat_copies": 3,
+            "embedding_rate": 0.5,
+            "first_weights": "copying",
         },
     )
     digests = {PLAN.digest}
