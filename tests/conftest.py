@@ -17,7 +17,7 @@ os.environ["SYNAPSE_GRAPH_CACHE"] = "off"
 import hypothesis
 import pytest
 
-from synapse_jax.io.catalog import resolve_model
+from synapse_jax.io.catalog import CATALOG, is_here, resolve_model
 
 # The same examples in every run, and no failure because a machine was busy.
 hypothesis.settings.register_profile("repository", derandomize=True, deadline=None)
@@ -51,6 +51,9 @@ def _forget_graphs():
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="score the whole parity text: about 20 minutes more")
+    parser.addoption(
+        "--offline", action="store_true", help="leave out what needs a download that is not in the cache"
+    )
 
 
 @pytest.fixture(scope="session")
@@ -60,12 +63,24 @@ def full(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture(scope="session")
-def smol_path() -> Path:
-    """SmolLM2-135M-Instruct Q4_1 in the user's cache; fetched on first use."""
-    return resolve_model("smollm2-135m-instruct")
+def own_path() -> Path:
+    """The small decoder that comes with the package: always there."""
+    return resolve_model("synapse-python-3m")
 
 
 @pytest.fixture(scope="session")
-def gemma_path() -> Path:
+def smol_path(request: pytest.FixtureRequest) -> Path:
+    """SmolLM2-135M-Instruct Q4_1 in the user's cache; fetched on first use."""
+    return _fetched(request, "smollm2-135m-instruct")
+
+
+@pytest.fixture(scope="session")
+def gemma_path(request: pytest.FixtureRequest) -> Path:
     """Gemma-3-270M Q4_K_M in the user's cache; fetched on first use."""
-    return resolve_model("gemma-3-270m")
+    return _fetched(request, "gemma-3-270m")
+
+
+def _fetched(request: pytest.FixtureRequest, name: str) -> Path:
+    if request.config.getoption("--offline") and not is_here(CATALOG[name]):
+        pytest.skip(f"--offline, and {name} is not in the cache")
+    return resolve_model(name)

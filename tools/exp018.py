@@ -76,11 +76,7 @@ def main() -> None:
 
 def work(experiment: Experiment, runs: list[Run], folder: Path, device: str) -> None:
     """Performs the runs that have no record yet."""
-    corpus = python_sources()
-    vocabulary = corpus_vocabulary(corpus, log=say)
-    ids = [cached_tokens(documents, vocabulary, log=say).ids for documents in (corpus.train, corpus.held_out)]
-    texts = Texts(corpus, vocabulary, Splits(*ids))
-    missing = []
+    texts, missing = read_texts(), []
     for run in runs:
         path = folder / f"{run.name}.json"
         if not path.exists():
@@ -97,7 +93,7 @@ def work(experiment: Experiment, runs: list[Run], folder: Path, device: str) -> 
             texts,
             folder / "work" / run.name,
             device=device,
-            watch=Watch(final_windows=WINDOWS[experiment.plan.length]),
+            watch=watch_of(experiment),
             report=Report(run, experiment.plan.step_tokens),
         )
         if run.seed == experiment.seeds[0]:
@@ -107,6 +103,19 @@ def work(experiment: Experiment, runs: list[Run], folder: Path, device: str) -> 
             file.write("\n")
         loss = record["held_out"]["loss"]
         say(f"{run.name}: held-out loss {loss:.4f}, {time.monotonic() - started:.0f} s")
+
+
+def read_texts() -> Texts:
+    """The corpus, its vocabulary and tokens; what is made takes minutes and is kept in the cache."""
+    corpus = python_sources()
+    vocabulary = corpus_vocabulary(corpus, log=say)
+    ids = [cached_tokens(documents, vocabulary, log=say).ids for documents in (corpus.train, corpus.held_out)]
+    return Texts(corpus, vocabulary, Splits(*ids))
+
+
+def watch_of(experiment: Experiment) -> Watch:
+    """What judges a decoder of that length."""
+    return Watch(final_windows=WINDOWS[experiment.plan.length])
 
 
 class Report:

@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT))
 import synapse_jax as sj  # noqa: E402
 from synapse_jax.evals.passkey.fixture import Fixture  # noqa: E402
 from synapse_jax.evals.passkey.form import FORMS  # noqa: E402
-from synapse_jax.io.catalog import CATALOG, resolve_model  # noqa: E402
+from synapse_jax.io.catalog import CATALOG, PackageFile, resolve_model  # noqa: E402
 from tools.update_tokenizer_golden import LlamaVocabulary, digest  # noqa: E402
 
 LENGTH, DEPTH, ANSWER_TOKENS, SEED = 256, 0.5, 16, 0
@@ -28,7 +28,9 @@ LENGTH, DEPTH, ANSWER_TOKENS, SEED = 256, 0.5, 16, 0
 
 def main() -> None:
     models = {}
-    for name in CATALOG:
+    for name, entry in CATALOG.items():
+        if isinstance(entry.file, PackageFile):  # too small to answer
+            continue
         path = resolve_model(name)
         with sj.load(path) as model:
             vocabulary, prompts = LlamaVocabulary(path), []

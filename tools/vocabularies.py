@@ -49,14 +49,19 @@ def prepare_metadata_for_build_wheel(folder, settings=None):
 """
 
 
+def cached_folder() -> Path:
+    """Where they are, or will be; the folder appears only when it is whole."""
+    return cache_folder() / "vocabularies" / f"llama-cpp-python-{VERSION}"
+
+
 def vocabulary_folder(*, log: Callable[[str], None] = print_line) -> Path:
     """A folder in the cache with `ggml-vocab-NAME.gguf`, `.gguf.inp` and `.gguf.out`; filled on first use.
 
     Raises:
       RunError: pip failed, or the package is not the pinned one.
     """
-    target = cache_folder() / "vocabularies" / f"llama-cpp-python-{VERSION}"
-    if target.is_dir():  # it appears only when it is whole
+    target = cached_folder()
+    if target.is_dir():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=target.parent) as work:

@@ -11,8 +11,7 @@ from synapse_jax.cli.output import optional_file, save, show
 from synapse_jax.cli.progress import DOWNLOAD_BAR, say
 from synapse_jax.errors import InputError
 from synapse_jax.evals.record import build_record
-from synapse_jax.io.catalog import CATALOG, CatalogEntry, cached_path, resolve_model
-from synapse_jax.io.fetch import is_cached
+from synapse_jax.io.catalog import CATALOG, CatalogEntry, entry_path, is_here, resolve_model
 
 
 def define(values: flags.FlagValues) -> None:
@@ -45,7 +44,6 @@ def run(values: flags.FlagValues) -> int:
 
 
 def _describe(entry: CatalogEntry) -> dict[str, Any]:
-    path = cached_path(entry)
     return {
         "name": entry.name,
         "description": entry.description,
@@ -53,5 +51,5 @@ def _describe(entry: CatalogEntry) -> dict[str, Any]:
         "terms": entry.terms,
         "bytes": entry.file.size,
         "sha256": entry.file.sha256,
-        "path": str(path) if is_cached(entry.file, path) else None,
+        "path": str(entry_path(entry)) if is_here(entry) else None,
     }

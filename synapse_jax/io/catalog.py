@@ -18,6 +18,20 @@ HUB_PREFIX = "hf:"
 """What names of the Hugging Face hub begin with."""
 
 
+PACKAGE_MODELS = Path(__file__).resolve().parent.parent / "models"
+"""Models that come with this package."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PackageFile:
+    """A file that comes with this package: nothing is fetched."""
+
+    size: int
+    """Bytes."""
+    sha256: str
+    """Digest, hex."""
+
+
 @dataclasses.dataclass(frozen=True)
 class CatalogEntry:
     """One named model."""
@@ -25,8 +39,8 @@ class CatalogEntry:
     name: str
     """What `--model` takes."""
     file_name: str
-    """Name of the file in the cache."""
-    file: WheelFile
+    """Name of the file in the cache or in the package."""
+    file: WheelFile | PackageFile
     """Source, size and digest."""
     licence: str
     """Licence of the weights, an SPDX name where there is one."""
@@ -85,13 +99,31 @@ _GEMMA3 = CatalogEntry(
     ),
 )
 
-CATALOG: dict[str, CatalogEntry] = {entry.name: entry for entry in (_SMOLLM2, _GEMMA3)}
+_OWN = CatalogEntry(
+    name="synapse-python-3m",
+    file_name="synapse-python-3m-Q8_0.gguf",
+    file=PackageFile(
+        size=3619616,
+        sha256="cf96e09ab04e3eb3534e92bda0678b833ac7ffe6a88686d551025b7988790be3",
+    ),
+    licence="Apache-2.0",
+    description="A decoder of 3.3M parameters, trained on Python code by this project, Q8_0, window 512",
+)
+
+CATALOG: dict[str, CatalogEntry] = {entry.name: entry for entry in (_SMOLLM2, _GEMMA3, _OWN)}
 """Entries by name."""
 
 
-def cached_path(entry: CatalogEntry) -> Path:
-    """Where an entry's file is, or will be, in the cache."""
-    return cache_folder() / "models" / entry.file_name
+def entry_path(entry: CatalogEntry) -> Path:
+    """Where an entry's file is: in the package; or in the cache, now or once it is fetched."""
+    folder = PACKAGE_MODELS if isinstance(entry.file, PackageFile) else cache_folder() / "models"
+    return folder / entry.file_name
+
+
+def is_here(entry: CatalogEntry) -> bool:
+    """Whether an entry's file can be used without the network."""
+    path = entry_path(entry)
+    return path.is_file() if isinstance(entry.file, PackageFile) else is_cached(entry.file, path)
 
 
 def resolve_model(
@@ -103,8 +135,8 @@ def resolve_model(
     """The file or folder of a model.
 
     Args:
-      name_or_path: A catalog name or a name of the hub (`hf:org/repo`), fetched once and cached; or the
-        path of a file or a Hugging Face folder.
+      name_or_path: A catalog name or a name of the hub (`hf:org/repo`), fetched once and cached unless it
+        comes with this package; or the path of a file or a Hugging Face folder.
       log: Receives plain progress lines while a model is fetched.
       bar: Show the progress bars of pip and of the hub's client; None: when standard error is a terminal.
 
@@ -144,7 +176,11 @@ def resolve_model(
 
 
 def _fetch(entry: CatalogEntry, log: Callable[[str], None], bar: bool | None) -> Path:
-    path = cached_path(entry)
+    path = entry_path(entry)
+    if isinstance(entry.file, PackageFile):
+        if not path.is_file():
+            raise InputError(f"model {entry.name}: {shown_path(path)} is missing: install synapse-jax again")
+        return path
     if entry.terms and not is_cached(entry.file, path):
         # Not through `log`, which may be silent.
         print_line(f"synapse: {entry.name}: {entry.terms}")

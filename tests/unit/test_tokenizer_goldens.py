@@ -99,7 +99,9 @@ def test_text_never_becomes_a_control_token_although_llama_cpp_lets_it():
             assert tokenizer.encode(text, parse_special=True) == special != plain
 
 
-def test_pairs_of_llama_cpps_own_vocabularies():
+def test_pairs_of_llama_cpps_own_vocabularies(request):
+    if request.config.getoption("--offline") and not vocabularies.cached_folder().is_dir():
+        pytest.skip("--offline, and llama.cpp's vocabularies are not in the cache")
     # In a process of its own: 14 vocabularies of up to 262,144 pieces leave half a gigabyte behind.
     folder = vocabularies.vocabulary_folder()
     done = subprocess.run(
