@@ -115,7 +115,7 @@ def _compare(values: flags.FlagValues, a: Side, b: Side) -> tuple[Divergence, fl
             except RunError as error:
                 raise RunError(f"chunk {index}: {error}") from error
 
-    _, seconds = timed(a.session, work)
+    _, seconds = timed(work, a.session, b.session)
     return Divergence.join(parts), seconds
 
 

@@ -55,7 +55,7 @@ def compare_control(
             chunks.append(_chunk(index, running_a, running_b, theirs.evaluated))
             progress(index + 1, len(side.chunks))
 
-    _, seconds = timed(side.session, work)
+    _, seconds = timed(work, side.session)
     return Divergence.join(parts), chunks, seconds
 
 

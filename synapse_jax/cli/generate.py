@@ -94,7 +94,7 @@ def run(values: flags.FlagValues) -> int:
         work = _Work(values, prompts, sampling, resolved.context)
         session = open_session(values, model, profile, work.entries, max(work.positions))
         stream = _Stream(tokenizer) if values.stream else None
-        generations, seconds = timed(session, lambda: work.run(session, stream))
+        generations, seconds = timed(lambda: work.run(session, stream), session)
         results = [
             _result(tokenizer, prompt, generation, sampling)
             for prompt, generation in zip(prompts, generations, strict=True)

@@ -139,7 +139,7 @@ class _Work:
                 trials.append(trial)
             return trials
 
-        trials, seconds = timed(session, measure)
+        trials, seconds = timed(measure, session)
         new = trials[len(done) :]
         evaluated = 2 * plan.length * len(new) - sum(trial.reused_tokens for trial in new)
         return records.build_record(

@@ -72,7 +72,7 @@ class QualityRun:
                 results.append(result)
             return results
 
-        results, _ = timed(session, answer)
+        results, _ = timed(answer, session)
         new = results[len(done) :]
         seconds = sum(result.ours.seconds for result in new)
         return records.build_record(

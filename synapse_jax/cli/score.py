@@ -145,7 +145,7 @@ class _Work:
                 scored.append(chunk)
             return scored
 
-        scored, seconds = timed(session, score)
+        scored, seconds = timed(score, session)
         result = {
             **dataclasses.asdict(summarize(scored, protocol)),
             "dropped_trailing_newline": self._tokens.dropped_newline,

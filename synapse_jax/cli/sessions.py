@@ -44,8 +44,12 @@ def kv_memory(session: Session) -> str:
     )
 
 
-def timed(session: Session, work: Callable[[], Result]) -> tuple[Result, float]:
-    """What `work` returns, and its seconds without those spent compiling."""
-    compiled, started = session.compile_s, time.perf_counter()
+def timed(work: Callable[[], Result], *sessions: Session) -> tuple[Result, float]:
+    """What `work` returns, and its seconds without those that its sessions spent compiling."""
+
+    def compiled() -> float:
+        return sum(session.compile_s for session in sessions)
+
+    before, started = compiled(), time.perf_counter()
     result = work()
-    return result, time.perf_counter() - started - (session.compile_s - compiled)
+    return result, time.perf_counter() - started - (compiled() - before)
