@@ -33,13 +33,14 @@ def plot_probes(probes: Mapping[str, Mapping[str, Any]], path: str) -> None:
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9, 5.5), layout="constrained")
+    figure = Figure(figsize=(9, 6.5), layout="constrained")
     axes = figure.add_subplot()
     axes.axhline(0, color="0.7", linewidth=0.8)
     for index, (label, record) in enumerate(probes.items()):
         _draw(axes, label, record["result"], f"C{index}")
     axes.set(xlabel="depth of the needle, tokens", ylabel="gain a token of the copy, nats (mean, 95 %)")
-    for text in axes.legend(fontsize=8).get_texts():
+    # Below the axes: beside lines and bands of several probes there is no room in them.
+    for text in figure.legend(fontsize=8, loc="outside lower center", ncols=3).get_texts():
         text.set_parse_math(False)
     axes.set_title(f"Copy probe\n{textwrap.fill(NOTE, 90, break_on_hyphens=False)}", fontsize=9)
     save_figure(figure, path)
