@@ -4,6 +4,7 @@
     python tools/exp018.py --output FOLDER --table            # table and verdict of what is there
     python tools/exp018.py --output FOLDER --plot FOLDER      # losses.png and gains.png
     python tools/exp018.py --output FOLDER --large [--device gpu]   # 4,096 positions and windows of 256
+    python tools/exp018.py --output FOLDER --gpt2            # a control: the same from GPT-2's weights
 
 A run's record comes last, when its decoder is trained, judged and (first seed) probed. Its checkpoints are in
 FOLDER/work and may be deleted then; the first seed's models stay in FOLDER/models.
@@ -54,9 +55,13 @@ def main() -> None:
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--large", action="store_true")
+    parser.add_argument("--gpt2", action="store_true")
     parser.add_argument("--device", default="auto")
     arguments = parser.parse_args()
     experiment = LARGE if arguments.large else SMALL
+    if arguments.gpt2:
+        plan = dataclasses.replace(experiment.plan, first_weights="gpt2")
+        experiment = dataclasses.replace(experiment, plan=plan)
     names = [run.name for run in experiment.runs]
     unknown = set(arguments.only or []) - set(names)
     if unknown:
