@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT))
 from synapse_jax.errors import InputError, RunError  # noqa: E402
 from synapse_jax.io.atomic_file import atomic_text  # noqa: E402
 from synapse_jax.train.cached import cached_tokens, corpus_vocabulary  # noqa: E402
-from synapse_jax.train.experiment import Experiment, Run, Texts, identity, perform  # noqa: E402
+from synapse_jax.train.experiment import Experiment, Run, Texts, identity, judge, train_decoder  # noqa: E402
 from synapse_jax.train.experiment_report import plot_gains, plot_losses, table, verdict  # noqa: E402
 from synapse_jax.train.export import write_gguf  # noqa: E402
 from synapse_jax.train.loop import Splits, Status  # noqa: E402
@@ -36,12 +36,12 @@ from synapse_jax.train.watch import Watch  # noqa: E402
 
 SHAPE = DecoderShape(rope_base=1e6)
 """Slow enough pairs to find a token anywhere in the context."""
-RULES = TrainingPlan(tokens=1, repeat_share=0.1, first_weights="copying", peak_rate=2e-3, embedding_rate=0.1)
-"""What both settings share: weights that can copy already, and rates at which they do not forget it."""
-SMALL = Experiment(dataclasses.replace(RULES, tokens=1_250_000, rows=8, length=512), SHAPE, window=64)
+RULES = dict(repeat_share=0.1, first_weights="copying", peak_rate=2e-3, embedding_rate=0.1)
+"""What both plans share: weights that can copy already, and rates at which they do not forget it."""
+SMALL = Experiment(TrainingPlan(tokens=1_250_000, rows=8, length=512, **RULES), SHAPE, window=64)
 """Two cores, two runs side by side: a run takes a quarter of an hour."""
 LARGE = Experiment(
-    dataclasses.replace(RULES, tokens=60_000_000, rows=16, length=4096), SHAPE, window=256, seeds=(0,)
+    TrainingPlan(tokens=60_000_000, rows=16, length=4096, **RULES), SHAPE, window=256, seeds=(0,)
 )
 """One large GPU."""
 WINDOWS = {512: 128, 4096: 64}
@@ -92,7 +92,7 @@ def work(experiment: Experiment, runs: list[Run], folder: Path, device: str) -> 
         (folder / name).mkdir(exist_ok=True)
     for run in missing:
         started = time.monotonic()
-        record, decoder = perform(
+        training, decoder = train_decoder(
             experiment,
             run,
             texts,
@@ -101,6 +101,7 @@ def work(experiment: Experiment, runs: list[Run], folder: Path, device: str) -> 
             watch=watch_of(experiment),
             report=Report(run, experiment.plan.step_tokens),
         )
+        record = judge(experiment, run, texts, training, decoder, device=device)
         if run.seed == experiment.seeds[0]:
             write_gguf(decoder, folder / "models" / f"{run.variant.name}.gguf")
         with atomic_text(folder / f"{run.name}.json") as file:

@@ -147,27 +147,7 @@ def train_decoder(
     watch: Watch | None = None,
     report: Callable[[Status], None] = lambda status: None,
 ) -> tuple[Training, TrainedDecoder]:
-    """Trains the decoder of a run, or goes on training it; arguments as those of `perform`."""
-    plan, shape = experiment.plan_of(run), experiment.shape_of(run)
-    training = train(
-        shape, plan, texts.splits, folder=folder, resume=True, watch=watch, device=device, report=report
-    )
-    provenance = corpus_provenance(texts.corpus, texts.vocabulary)
-    provenance |= {"synapse.training.plan_sha256": plan.digest, "synapse.training.seed": plan.seed}
-    return training, TrainedDecoder(training.ir.spec, training.weights(), texts.vocabulary, provenance)
-
-
-def perform(
-    experiment: Experiment,
-    run: Run,
-    texts: Texts,
-    folder: Path,
-    *,
-    device: str = "auto",
-    watch: Watch | None = None,
-    report: Callable[[Status], None] = lambda status: None,
-) -> tuple[dict[str, Any], TrainedDecoder]:
-    """Trains one decoder, or goes on training it; measures loss, cache and, for the first seed, the probe.
+    """Trains the decoder of a run, or goes on training it.
 
     Args:
         experiment: what it is part of.
@@ -177,17 +157,42 @@ def perform(
         device: as in `RuntimeProfile`.
         watch: see `train.loop.train`.
         report: called after every training step.
-
-    Returns:
-        The run's record, JSON values, and the decoder.
     """
     plan, shape = experiment.plan_of(run), experiment.shape_of(run)
-    training, decoder = train_decoder(
-        experiment, run, texts, folder, device=device, watch=watch, report=report
+    training = train(
+        shape, plan, texts.splits, folder=folder, resume=True, watch=watch, device=device, report=report
     )
+    provenance = corpus_provenance(texts.corpus, texts.vocabulary)
+    provenance |= {"synapse.training.plan_sha256": plan.digest, "synapse.training.seed": plan.seed}
+    return training, TrainedDecoder(training.ir.spec, training.weights(), texts.vocabulary, provenance)
+
+
+def judge(
+    experiment: Experiment,
+    run: Run,
+    texts: Texts,
+    training: Training,
+    decoder: TrainedDecoder,
+    *,
+    device: str = "auto",
+) -> dict[str, Any]:
+    """Measures loss, cache and, for the first seed, the probe of a trained decoder.
+
+    Args:
+        experiment: what it is part of.
+        run: which decoder.
+        texts: tokens of both splits.
+        training: how it was trained.
+        decoder: what came of it.
+        device: as in `RuntimeProfile`.
+
+    Returns:
+        The run's record, JSON values.
+    """
+    plan, shape = experiment.plan_of(run), experiment.shape_of(run)
     started = time.perf_counter()
     probe = _probe(decoder, texts, device) if run.seed == experiment.seeds[0] else None
-    record = {
+    return {
         "schema": SCHEMA,
         "name": run.name,
         "variant": dataclasses.asdict(run.variant),
@@ -208,7 +213,6 @@ def perform(
         "versions": versions_summary(),
         "machine": {"cpu_features": cpu_features(), "threads": thread_count()},
     }
-    return record, decoder
 
 
 def identity(experiment: Experiment, run: Run, texts: Texts) -> dict[str, Any]:

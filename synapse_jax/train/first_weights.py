@@ -50,6 +50,7 @@ def first_weights(spec: ModelSpec, kind: str, seed: int) -> Weights:
     Raises:
         InputError: the model is too small for a copying circuit.
     """
+    check_first_weights(spec, kind)
     weights = {name: _drawn(spec, name, shape, seed) for name, shape in weight_shapes(spec).items()}
     return _copying(spec, weights, seed) if kind == "copying" else weights
 
@@ -59,12 +60,14 @@ def weight_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
     return {name: source.shape for name, source in FAMILIES[spec.arch].weights(spec).items()}
 
 
-def check_copying(spec: ModelSpec) -> None:
-    """Refuses what cannot hold the circuit.
+def check_first_weights(spec: ModelSpec, kind: str) -> None:
+    """Refuses a model that cannot begin with weights of that kind.
 
     Raises:
-        InputError: the reason.
+        InputError: it is too small for a copying circuit.
     """
+    if kind != "copying":
+        return
     needed = 2 * spec.head_size + 1
     if spec.layers < 2 or spec.width < needed:
         raise InputError(
@@ -97,7 +100,6 @@ def _copying(spec: ModelSpec, weights: Weights, seed: int) -> Weights:
     stream are 0 and learn to be more; weights from hand-made structure are known as mimetic (Trockman and
     Kolter, arXiv 2305.09828).
     """
-    check_copying(spec)
     H, D, half = spec.head_size, spec.width, spec.head_size // 2
     theta = _angles(spec)
     empty, constant, token = np.arange(H), H, np.arange(H + 1, D)

@@ -19,7 +19,7 @@ from synapse_jax.runtime.devices import find_device
 from synapse_jax.train.batches import Batches, held_out_windows
 from synapse_jax.train.checkpoints import run_identity
 from synapse_jax.train.decoder import Decoder
-from synapse_jax.train.first_weights import check_copying
+from synapse_jax.train.first_weights import check_first_weights
 from synapse_jax.train.log import HeldOutLine, Line, StepLine
 from synapse_jax.train.plan import TrainingPlan
 from synapse_jax.train.programs import Programs, compile_programs
@@ -133,8 +133,7 @@ class _Run:
             raise InputError(
                 f"training: length {plan.length} is above the context {shape.context} of the model"
             )
-        if plan.first_weights == "copying":
-            check_copying(shape.spec())
+        check_first_weights(shape.spec(), plan.first_weights)
         for name, ids in (("train", splits.train), ("held-out", splits.held_out)):
             if len(ids) and int(ids.max()) >= shape.vocabulary:
                 raise InputError(

@@ -10,7 +10,7 @@ import pytest
 from synapse_jax.errors import InputError
 from synapse_jax.evals.interval import mean_interval
 from synapse_jax.train import experiment as experiments
-from synapse_jax.train.experiment import Experiment, Texts, perform
+from synapse_jax.train.experiment import Experiment, Texts, judge, train_decoder
 from synapse_jax.train.experiment_report import plot_gains, plot_losses, table, verdict
 from synapse_jax.train.loop import Splits
 from synapse_jax.train.plan import TrainingPlan
@@ -34,7 +34,9 @@ def records(tmp_path_factory):
     patch.setattr(experiments, "PROBE_BLOCKS", 2)
     found, watch = {}, Watch(looks=1, look_windows=2, final_windows=4)
     for run in SMALL.runs:
-        record, decoder = perform(SMALL, run, texts, tmp_path_factory.mktemp("run") / "work", watch=watch)
+        folder = tmp_path_factory.mktemp("run") / "work"
+        training, decoder = train_decoder(SMALL, run, texts, folder, watch=watch)
+        record = judge(SMALL, run, texts, training, decoder)
         assert decoder.spec.attention == run.variant.attention
         found[run.name] = json.loads(json.dumps(record, allow_nan=False))
     patch.undo()
