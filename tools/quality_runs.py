@@ -6,10 +6,10 @@
     python tools/quality_runs.py --list
 
 A row is one process of `synapse`, and its record is ROW.json. With --weights, a folder of <model>-f32.gguf as
-tools/update_parity_golden.py makes them, llama.cpp (extra `control`) answers the same prompts at 4,096, and
-two of Gemma's at 16,384; a scaling by flag does not reach it. Rows of `quality` and `passkey` that were
-killed go on after the last case. `generate` starts over: keys and values live in memory only, and a long
-prefill leaves none behind. Rows at 131,072 positions take about half an hour each on two quiet cores.
+tools/update_parity_golden.py makes them, llama.cpp (extra `control`) answers the same prompts at 2,048 and
+4,096, and two of Gemma's at 16,384; a scaling by flag does not reach it. Rows of `quality` and `passkey` that
+were killed go on after the last case. `generate` starts over: keys and values live in memory only, and a
+long prefill leaves none behind. Rows at 131,072 positions take about half an hour each on two quiet cores.
 """
 
 from __future__ import annotations
@@ -91,14 +91,23 @@ def speed_row(model: str, length: int) -> Row:
     return Row(f"{model}-speed-{length}", "generate", model, length, flags)
 
 
+def agreement_row(model: str, length: int, cases: int) -> Row:
+    """Enough cases to say how often an answer is llama.cpp's own: `cases` a task and depth."""
+    asked = quality_row(model, length)
+    flags = (*asked.flags, f"--cases-per-cell={cases}")
+    return dataclasses.replace(asked, name=f"{model}-agreement-{length}", flags=flags, **FOR_CONTROL)
+
+
+FOR_CONTROL: dict[str, Any] = {"has_control": True, "needs_control": True, "is_table": False}
 CONTROL_FLAGS = ("--tasks=needle,multikey", "--lengths=16384", "--depths=0.5", "--seed=0")
 ROWS = (
+    agreement_row(SMOL, 2048, 6),
     *(quality_row(model, length) for length in LENGTHS[:2] for model in (SMOL, GEMMA)),
     *(pages_row(select, budget) for budget in (512, 2048, 1024, 256) for select in ("bound", "random")),
     *(passkey_row(model, 4096) for model in (SMOL, GEMMA)),
     *(passkey_row(model, 8192, form="llama.cpp") for model in (SMOL, GEMMA)),
     *(quality_row(model, length) for length in LENGTHS[2:] for model in (GEMMA, SMOL)),
-    Row(f"{GEMMA}-control-16384", "quality", GEMMA, 16384, CONTROL_FLAGS, True, True),
+    Row(f"{GEMMA}-control-16384", "quality", GEMMA, 16384, CONTROL_FLAGS, **FOR_CONTROL),
     passkey_row(GEMMA, 32768),
     speed_row(GEMMA, 40960),
     passkey_row(GEMMA, 40960),
