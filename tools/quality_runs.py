@@ -249,7 +249,15 @@ def figures(row: Row, record: dict[str, Any]) -> str:
 
 
 def _quality_answers(result: dict[str, Any]) -> list[str]:
-    return [f"{_name(case)}: {_cell(case['ours']['text'])}" for case in result["cases"]]
+    if result["samples"] > 1:
+        answers = [f"{sum(not case['failed'] for case in result['cases'])} of {len(result['cases'])} right"]
+    else:
+        answers = [f"{_name(case)}: {_cell(case['ours']['text'])}" for case in result["cases"]]
+    told = result["agreement"]
+    if told is not None:
+        answers.append(f"{told['identical']} of {told['cases']} as the control")
+        answers.append(f"of {told['failed']} failed {told['control_failed_the_same_way']} like the control")
+    return answers
 
 
 def _name(case: dict[str, Any]) -> str:

@@ -71,9 +71,10 @@ def test_the_table_counts_what_was_found(monkeypatch, tmp_path):
     cell = dict(task="needle", length=4096, cases=1, right=1, mixed=0, partial=0, score=1.0, identical=1)
     cells = [cell, {**cell, "right": 0, "mixed": 1}, {**cell, "right": 0, "score": 0.0, "identical": 0}]
     cells.append({**cell, "task": "tracking", "right": 0, "partial": 1, "score": 0.4, "identical": None})
-    case = {"task": "needle", "depth": 0.5, "ours": {"text": "a | `b`\n"}}
+    case = {"task": "needle", "depth": 0.5, "ours": {"text": "a | `b`\n"}, "failed": True}
+    alone = {"cells": cells, "cases": [case], "samples": 1, "agreement": None}
     quality, speed = quality_row(SMOL, 4096), speed_row(GEMMA, 131072)
-    records = {quality: record("", cells=cells, cases=[case]), speed: record("x" * 99)}
+    records = {quality: record("", **alone), speed: record("x" * 99)}
     monkeypatch.setattr(quality_runs, "read", lambda row, folder: records.get(row))
     lines = table(list(ROWS), tmp_path).splitlines()
     assert lines[0] == "| model, task | 4,096 | 8,192 | 16,384 | 32,768 |"
@@ -82,3 +83,8 @@ def test_the_table_counts_what_was_found(monkeypatch, tmp_path):
     assert lines[-2].endswith("| 131,072 | 1.0, 2.0, 3.2 | 9.5 | 3.21 | 923.3 | needle 0.5: `a \\| 'b'\\n` |")
     assert lines[-1].startswith(f"| {GEMMA}-speed-131072 |") and lines[-1].count("x") == 40
     assert len(TASKS) == 3 and ANSWER_TOKENS == 16
+    told = {"cases": 2, "identical": 1, "failed": 1, "control_failed_the_same_way": 0}
+    records = {quality: record("", **{**alone, "cases": [case, {**case, "failed": False}], "samples": 2})}
+    records[quality]["result"]["agreement"] = told
+    line = table(list(ROWS), tmp_path).splitlines()[-1]
+    assert line.endswith("| 1 of 2 right; 1 of 2 as the control; of 1 failed 0 like the control |")
