@@ -7,9 +7,8 @@
 
 A row is one process of `synapse`, and its record is ROW.json. With --weights, a folder of <model>-f32.gguf as
 tools/update_parity_golden.py makes them, llama.cpp (extra `control`) answers the same prompts at 2,048 and
-4,096, and two of Gemma's at 16,384; a scaling by flag does not reach it. Rows of `quality` and `passkey` that
-were killed go on after the last case. `generate` starts over: keys and values live in memory only, and a
-long prefill leaves none behind. Rows at 131,072 positions take about half an hour each on two quiet cores.
+4,096, and two of Gemma's at 16,384; a scaling by flag does not reach it. Killed rows of `quality` and
+`passkey` go on after the last case; `generate` starts over.
 """
 
 from __future__ import annotations
@@ -249,15 +248,14 @@ def figures(row: Row, record: dict[str, Any]) -> str:
 
 
 def _quality_answers(result: dict[str, Any]) -> list[str]:
+    cases, told = result["cases"], result["agreement"]
+    answers = [f"{_name(case)}: {_cell(case['ours']['text'])}" for case in cases]
     if result["samples"] > 1:
-        answers = [f"{sum(not case['failed'] for case in result['cases'])} of {len(result['cases'])} right"]
-    else:
-        answers = [f"{_name(case)}: {_cell(case['ours']['text'])}" for case in result["cases"]]
-    told = result["agreement"]
-    if told is not None:
-        answers.append(f"{told['identical']} of {told['cases']} as the control")
-        answers.append(f"of {told['failed']} failed {told['control_failed_the_same_way']} like the control")
-    return answers
+        answers = [f"{sum(not case['failed'] for case in cases)} of {len(cases)} right"]
+    if told is None:
+        return answers
+    alike = f"of {told['failed']} failed {told['control_failed_the_same_way']} like the control"
+    return [*answers, f"{told['identical']} of {told['cases']} as the control", alike]
 
 
 def _name(case: dict[str, Any]) -> str:

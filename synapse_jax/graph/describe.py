@@ -23,11 +23,12 @@ _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)|(?<=\[)\d+(?=\])")
 
 def describe(ir: ModelIR, lowered: LoweredEntry) -> dict[str, Any]:
     """IR, profile, RoPE tables, arguments and identities of an entry."""
+    limit = ir.context_limit
     return {
         "entry": lowered.entry.summary(),
         "profile_text": profile_text(ir),
         "rope_tables": [
-            {"table": index, "positions": rope.context_limit, "sha256": table_sha256(rope)}
+            {"table": index, "positions": limit, "sha256": table_sha256(rope, limit)}
             for index, rope in enumerate(ir.rope_tables)
         ],
         "attention": ir.profile.attention,

@@ -17,7 +17,7 @@ from synapse_jax.kv.pages import layer_arrays
 from synapse_jax.ops.attention.sequences import Turns, attend_sequence
 from synapse_jax.ops.logprob import nll_of
 from synapse_jax.spec.compressed import Compressed
-from synapse_jax.spec.rope_table import rope_rows, turn_rows
+from synapse_jax.spec.rope_table import turn_rows
 
 Array = Any
 
@@ -35,10 +35,9 @@ class Angles(NamedTuple):
 
 def angles(ir: ModelIR, length: int) -> Angles:
     """The angles of sequences of `length` positions, on the host."""
-    rows = [rope_rows(table, np.arange(length)) for table in ir.rope_tables]
     policy = ir.profile.policy
     turns = Turns(*turn_rows(ir.rope_tables[0], policy.block)) if isinstance(policy, Compressed) else None
-    return Angles(np.stack([cos for cos, _ in rows]), np.stack([sin for _, sin in rows]), turns)
+    return Angles(*ir.angle_rows(np.arange(length)), turns)
 
 
 def sequence_function(

@@ -5,8 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
+import numpy as np
+
 from synapse_jax.spec.model import ModelSpec
 from synapse_jax.spec.rope import RopeProfile, local_profile
+from synapse_jax.spec.rope_table import rope_rows
 from synapse_jax.spec.runtime import RuntimeProfile
 
 Attribute = int | float | str
@@ -80,6 +83,29 @@ class ModelIR:
         rope = self.profile.rope
         assert isinstance(rope, RopeProfile)
         return (rope,) if self.spec.local_rope_base is None else (rope, local_profile(self.spec))
+
+    @property
+    def context_limit(self) -> int:
+        """Positions of every RoPE table: as many as the model's own profile is good for.
+
+        A local layer sees distances within its sliding window only, so its unscaled table has no limit of
+        its own, and goes as far as a scaled one.
+        """
+        return self.rope_tables[0].context_limit
+
+    def angle_rows(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """cos and sin of each RoPE table at int positions [T]: float32 [Z, T, R] each.
+
+        Raises:
+            IndexError: a position lies outside 0 … context_limit − 1.
+        """
+        if positions.size and not 0 <= positions.min() <= positions.max() < self.context_limit:
+            raise IndexError(
+                f"positions {positions.min()} … {positions.max()} lie outside the RoPE tables of "
+                f"{self.context_limit} positions"
+            )
+        cos, sin = zip(*(rope_rows(table, positions) for table in self.rope_tables), strict=True)
+        return np.stack(cos), np.stack(sin)
 
     def weights(self) -> Iterator[Weight]:
         """Every weight once, with full names and at least one part, in the order of use."""

@@ -36,7 +36,7 @@ def profile_text(ir: ModelIR) -> str:
     """The resolved runtime choices that change numbers, a line each."""
     profile = ir.profile
     return (
-        "".join(f"{_rope_line(index, rope)}\n" for index, rope in enumerate(ir.rope_tables))
+        "".join(f"{_rope_line(index, rope, ir.context_limit)}\n" for index, rope in enumerate(ir.rope_tables))
         + f"attention {profile.attention}\n"
         f"precision {profile.precision}\n"
         f"kv_dtype {profile.kv_dtype}\n"
@@ -44,10 +44,10 @@ def profile_text(ir: ModelIR) -> str:
     )
 
 
-def _rope_line(table: int, rope: RopeProfile) -> str:
+def _rope_line(table: int, rope: RopeProfile, limit: int) -> str:
     line = (
         f"rope table={table} {rope.type} base={rope.base!r} rotary={rope.rotary_size} factor={rope.factor!r} "
-        f"original={rope.original} trained={rope.trained_context} limit={rope.context_limit}"
+        f"original={rope.original} trained={rope.trained_context} limit={limit}"
     )
     if rope.type == "none":
         return line

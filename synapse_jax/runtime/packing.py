@@ -24,7 +24,7 @@ from synapse_jax.kv.kinds import cache_kinds
 from synapse_jax.kv.table import PageTable, PooledTable
 from synapse_jax.ops.sampling import SamplerRows
 from synapse_jax.spec.compressed import Compressed
-from synapse_jax.spec.rope_table import rope_rows, turn_rows
+from synapse_jax.spec.rope_table import turn_rows
 from synapse_jax.spec.sampling import Sampling
 
 
@@ -200,5 +200,4 @@ def _to_midpoint(ir: ModelIR) -> tuple[np.ndarray, np.ndarray] | None:
 
 def _angles(ir: ModelIR, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """cos and sin rows [Z, n, R]; padding takes those of position 0."""
-    rows = [rope_rows(table, np.maximum(position, 0)) for table in ir.rope_tables]
-    return np.stack([cos for cos, _ in rows]), np.stack([sin for _, sin in rows])
+    return ir.angle_rows(np.maximum(position, 0))

@@ -22,21 +22,13 @@ def rope_rows(profile: RopeProfile, positions: np.ndarray) -> tuple[np.ndarray, 
 
     Args:
         profile: the rotary profile.
-        positions: int array [T], each in 0 … context_limit − 1.
+        positions: int array [T]. Which of them a model may have is for its main table to say
+            (`ModelIR.angle_rows`).
 
     Returns:
         cos [T, R] and sin [T, R], float32, R = d/2.
-
-    Raises:
-        IndexError: a position lies outside the profile's window.
     """
-    positions = np.asarray(positions)
-    if positions.size and not 0 <= positions.min() <= positions.max() < profile.context_limit:
-        raise IndexError(
-            f"positions {positions.min()} … {positions.max()} lie outside the RoPE table of "
-            f"{profile.context_limit} positions"
-        )
-    angle_TR = positions.astype(np.float64)[:, None] * _frequencies(profile)
+    angle_TR = np.asarray(positions, np.float64)[:, None] * _frequencies(profile)
     if profile.type == "none":
         return np.cos(angle_TR).astype(np.float32), np.sin(angle_TR).astype(np.float32)
     m = profile.magnitude
@@ -61,15 +53,15 @@ def turn_rows(profile: RopeProfile, block: int) -> tuple[np.ndarray, np.ndarray]
     return np.cos(angle_ER).astype(np.float32), np.sin(angle_ER).astype(np.float32)
 
 
-def table_sha256(profile: RopeProfile) -> str:
-    """Hexadecimal SHA-256 of the whole table: the cosines of all positions up to the limit, then the sines.
+def table_sha256(profile: RopeProfile, count: int) -> str:
+    """Hexadecimal SHA-256 of a table of `count` positions from 0: the cosines, then the sines.
 
-    Each is a little-endian float32 [context_limit, R] in C order.
+    Each is a little-endian float32 [count, R] in C order.
     """
     digest = hashlib.sha256()
     for which in (0, 1):
-        for first in range(0, profile.context_limit, _TABLE_ROWS):
-            positions = np.arange(first, min(first + _TABLE_ROWS, profile.context_limit))
+        for first in range(0, count, _TABLE_ROWS):
+            positions = np.arange(first, min(first + _TABLE_ROWS, count))
             digest.update(rope_rows(profile, positions)[which].astype("<f4", copy=False).tobytes())
     return digest.hexdigest()
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import synapse_jax as sj
 from tests import oracles
 from tests.float64_forward import float64_logits
 from tests.tiny_cases import CASES, TOKENS
@@ -129,6 +130,14 @@ def test_the_extended_window_changes_no_logit(sessions):
         metadata["llama.context_length"] = 256
 
     np.testing.assert_array_equal(sessions.changed("llama-yarn", declare), sessions.logits("llama-yarn"))
+
+
+def test_local_layers_go_as_far_as_the_extended_window(sessions):
+    """gemma3's sliding layers stay unscaled, and have no window of 64 positions of their own."""
+    ids = (4 * TOKENS)[:150]
+    with sj.load(sessions.path("gemma3-yarn")) as model:
+        session = sj.Session(model, sj.RuntimeProfile(context=256, page_size=16), ready=[])
+        is_close(session.logits(ids), float64_logits(CASES["gemma3-yarn"], ids))
 
 
 @pytest.mark.control

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from synapse_jax.ir.build import ShapeError, build
@@ -46,6 +47,18 @@ def test_text_is_stable_and_tells_models_apart():
         {"layers": 2},
     ):
         assert ir_text(ir_of(dataclasses.replace(SPEC, **change))) != ir_text(ir_of())
+
+
+@pytest.mark.parametrize("local_base", [None, 1e3])
+def test_all_angles_end_with_the_extended_window(local_base):
+    ir = ir_of(dataclasses.replace(SPEC, local_rope_base=local_base), rope=RopeScaling("yarn", 1.5, 200))
+    assert ir.context_limit == 300 and len(ir.rope_tables) == 1 + (local_base is not None)
+    cos, sin = ir.angle_rows(np.array([0, 256, 299]))
+    assert cos.shape == sin.shape == (len(ir.rope_tables), 3, 8) and cos.dtype == sin.dtype == np.float32
+    assert profile_text(ir).count("limit=300") == len(ir.rope_tables)
+    for outside in (-1, 300):
+        with pytest.raises(IndexError, match="300 positions"):
+            ir.angle_rows(np.array([0, outside]))
 
 
 def test_profile_text_names_every_choice():
