@@ -6,9 +6,8 @@
     python tools/quality_runs.py --list
 
 A row is one process of `synapse`, and its record is ROW.json. With --weights, a folder of <model>-f32.gguf as
-tools/update_parity_golden.py makes them, llama.cpp (extra `control`) answers the same prompts at 2,048 and
-4,096, and two of Gemma's at 16,384; a scaling by flag does not reach it. Killed rows of `quality` and
-`passkey` go on after the last case; `generate` starts over.
+tools/update_parity_golden.py makes them, llama.cpp (extra `control`) answers the prompts at 2,048 and 4,096
+too, and two of Gemma's at 16,384. Killed rows of `quality` and `passkey` go on after the last case.
 """
 
 from __future__ import annotations
@@ -102,6 +101,7 @@ CONTROL_FLAGS = ("--tasks=needle,multikey", "--lengths=16384", "--depths=0.5", "
 ROWS = (
     agreement_row(SMOL, 2048, 6),
     *(quality_row(model, length) for length in LENGTHS[:2] for model in (SMOL, GEMMA)),
+    dataclasses.replace(quality_row(SMOL, 4096), name=f"{SMOL}-pages-dense", is_table=False),
     *(pages_row(select, budget) for budget in (512, 2048, 1024, 256) for select in ("bound", "random")),
     *(passkey_row(model, 4096) for model in (SMOL, GEMMA)),
     *(passkey_row(model, 8192, form="llama.cpp") for model in (SMOL, GEMMA)),
