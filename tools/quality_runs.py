@@ -189,12 +189,12 @@ def table(rows: list[Row], folder: Path) -> str:
     """What was found of what was asked, by task and length as the original has it; then a line a row."""
     there = {row: record for row in rows if (record := read(row, folder)) is not None}
     lines = [
-        f"| model, task | {' | '.join(f'{length:,}' for length in LENGTHS)} |",
-        f"|---|{'---|' * len(LENGTHS)}",
+        f"| model, task | {' | '.join(f'{length:,}' for length in LENGTHS)} | all |",
+        f"|---|{'---|' * len(LENGTHS)}---|",
     ]
     for model in (SMOL, GEMMA):
         for task in TASKS:
-            cells = [found(there, model, task, length) for length in LENGTHS]
+            cells = [found(there, model, task, *asked) for asked in (*zip(LENGTHS), LENGTHS)]
             if any(cells):
                 lines.append(f"| {model}, {task} | {' | '.join(cells)} |")
     lines += [
@@ -211,14 +211,14 @@ def read(row: Row, folder: Path) -> dict[str, Any] | None:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
-def found(there: dict[Row, dict[str, Any]], model: str, task: str, length: int) -> str:
-    """`3 of 3`, and how many answers are the control's own to the byte; empty where nothing was asked."""
+def found(there: dict[Row, dict[str, Any]], model: str, task: str, *lengths: int) -> str:
+    """`3 of 3`, and how many of a control's answers are ours to the byte; empty where nothing was asked."""
     cells = [
         cell
         for row, record in there.items()
         if row.is_table and row.model == model
         for cell in record["result"]["cells"]
-        if (cell["task"], cell["length"]) == (task, length)
+        if cell["task"] == task and cell["length"] in lengths
     ]
     if not cells:
         return ""
@@ -226,8 +226,8 @@ def found(there: dict[Row, dict[str, Any]], model: str, task: str, length: int) 
     text = f"{sum(cell['right'] + cell['mixed'] for cell in cells)} of {asked}"
     if any(cell["partial"] for cell in cells):
         text += f" (names {100 * sum(cell['score'] * cell['cases'] for cell in cells) / asked:.0f} %)"
-    same = [cell["identical"] for cell in cells if cell["identical"] is not None]
-    return f"{text}, as the control {sum(same)}" if same else text
+    same = [(cell["identical"], cell["cases"]) for cell in cells if cell["identical"] is not None]
+    return "{}, as the control {} of {}".format(text, *map(sum, zip(*same, strict=True))) if same else text
 
 
 def figures(row: Row, record: dict[str, Any]) -> str:

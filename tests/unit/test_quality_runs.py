@@ -77,9 +77,10 @@ def test_the_table_counts_what_was_found(monkeypatch, tmp_path):
     records = {quality: record("", **alone), speed: record("x" * 99)}
     monkeypatch.setattr(quality_runs, "read", lambda row, folder: records.get(row))
     lines = table(list(ROWS), tmp_path).splitlines()
-    assert lines[0] == "| model, task | 4,096 | 8,192 | 16,384 | 32,768 |"
-    assert lines[2] == f"| {SMOL}, needle | 2 of 3, as the control 2 |  |  |  |"
-    assert lines[3] == f"| {SMOL}, tracking | 0 of 1 (names 40 %) |  |  |  |"
+    assert lines[0] == "| model, task | 4,096 | 8,192 | 16,384 | 32,768 | all |"
+    two = "2 of 3, as the control 2 of 3"
+    assert lines[2] == f"| {SMOL}, needle | {two} |  |  |  | {two} |"
+    assert lines[3] == f"| {SMOL}, tracking | 0 of 1 (names 40 %) |  |  |  | 0 of 1 (names 40 %) |"
     assert lines[-2].endswith("| 131,072 | 1.0, 2.0, 3.2 | 9.5 | 3.21 | 923.3 | needle 0.5: `a \\| 'b'\\n` |")
     assert lines[-1].startswith(f"| {GEMMA}-speed-131072 |") and lines[-1].count("x") == 40
     assert len(TASKS) == 3 and ANSWER_TOKENS == 16
