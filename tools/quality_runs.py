@@ -7,7 +7,7 @@
 
 A row is one process of `synapse`, and its record is ROW.json. With --weights, a folder of <model>-f32.gguf as
 tools/update_parity_golden.py makes them, llama.cpp (extra `control`) answers the prompts at 2,048 and 4,096
-too, and two of Gemma's at 16,384. Killed rows of `quality` and `passkey` go on after the last case.
+too, and a few longer ones. Killed rows of `quality` and `passkey` go on after the last case.
 """
 
 from __future__ import annotations
@@ -89,24 +89,23 @@ def speed_row(model: str, length: int) -> Row:
     return Row(f"{model}-speed-{length}", "generate", model, length, flags)
 
 
-def agreement_row(model: str, length: int, cases: int) -> Row:
-    """Enough cases to say how often an answer is llama.cpp's own: `cases` a task and depth."""
-    asked = quality_row(model, length)
-    flags = (*asked.flags, f"--cases-per-cell={cases}")
-    return dataclasses.replace(asked, name=f"{model}-agreement-{length}", flags=flags, **FOR_CONTROL)
+def control_row(model: str, length: int, depths: str, tasks: tuple[str, ...] = TASKS, cases: int = 1) -> Row:
+    """Cases that llama.cpp answers too: many of one length, or a few of the table's."""
+    flags = (f"--tasks={','.join(tasks)}", f"--lengths={length}", f"--depths={depths}", "--seed=0")
+    flags += (f"--cases-per-cell={cases}",)
+    return Row(f"{model}-control-{length}", "quality", model, length, flags, True, True)
 
 
-FOR_CONTROL: dict[str, Any] = {"has_control": True, "needs_control": True, "is_table": False}
-CONTROL_FLAGS = ("--tasks=needle,multikey", "--lengths=16384", "--depths=0.5", "--seed=0")
 ROWS = (
-    agreement_row(SMOL, 2048, 6),
+    control_row(SMOL, 2048, DEPTHS, cases=6),
     *(quality_row(model, length) for length in LENGTHS[:2] for model in (SMOL, GEMMA)),
     dataclasses.replace(quality_row(SMOL, 4096), name=f"{SMOL}-pages-dense", is_table=False),
     *(pages_row(select, budget) for budget in (512, 2048, 1024, 256) for select in ("bound", "random")),
     *(passkey_row(model, 4096) for model in (SMOL, GEMMA)),
     *(passkey_row(model, 8192, form="llama.cpp") for model in (SMOL, GEMMA)),
     *(quality_row(model, length) for length in LENGTHS[2:] for model in (GEMMA, SMOL)),
-    Row(f"{GEMMA}-control-16384", "quality", GEMMA, 16384, CONTROL_FLAGS, **FOR_CONTROL),
+    control_row(SMOL, 8192, "0.1,0.5", ("needle", "multikey")),
+    control_row(GEMMA, 16384, "0.5", ("needle", "multikey")),
     passkey_row(GEMMA, 32768),
     speed_row(GEMMA, 40960),
     passkey_row(GEMMA, 40960),
