@@ -7,13 +7,13 @@
 
 A row is one process of `synapse`, and its record is ROW.json. With --weights, a folder of <model>-f32.gguf as
 tools/update_parity_golden.py makes them, llama.cpp (extra `control`) answers the prompts at 2,048 and 4,096
-too, and a few longer ones. Killed rows of `quality` and `passkey` go on after the last case.
+too, and a few longer ones. Killed rows of `quality` and `passkey` go on after the last case, from the same
+checkout, whose texts are the haystack; `generate` starts over.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import os
 import subprocess
@@ -27,91 +27,7 @@ sys.path.insert(0, str(ROOT))
 
 from synapse_jax.io.catalog import resolve_model  # noqa: E402
 from tools.parity_runs import GEMMA, SMOL  # noqa: E402
-
-TASKS, LENGTHS, DEPTHS = ("needle", "multikey", "tracking"), (4096, 8192, 16384, 32768), "0.1,0.5,0.9"
-YARN = {SMOL: "yarn:4:8192", GEMMA: "yarn:4:32768"}
-"""YaRN ×4 over each model's own window."""
-WINDOW = {SMOL: 8192, GEMMA: 32768}
-ANSWER_TOKENS = 16
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """One process and its record."""
-
-    name: str
-    command: str
-    model: str
-    length: int
-    """Positions that the longest sequence may have."""
-    flags: tuple[str, ...]
-    """Beside model, scaling and files."""
-    has_control: bool = False
-    """Whether llama.cpp answers too, if its weights are there."""
-    needs_control: bool = False
-    """Whether the row is there for the control alone."""
-    is_table: bool = False
-    """Whether it holds cases of the original."""
-
-    @property
-    def arguments(self) -> list[str]:
-        """The command line after `synapse`, in the folder of the records."""
-        scaling = [f"--rope-scaling={YARN[self.model]}"] if self.length > WINDOW[self.model] else []
-        resumed = [] if self.command == "generate" else [f"--checkpoint={self.name}.checkpoint", "--resume"]
-        model = f"--model={resolve_model(self.model).name}"
-        return [self.command, model, *self.flags, *scaling, *resumed, f"--output={self.name}.json"]
-
-
-def quality_row(model: str, length: int) -> Row:
-    """The original's cases of one length: needle and multi-key at three depths, and tracking."""
-    flags = (f"--tasks={','.join(TASKS)}", f"--lengths={length}", f"--depths={DEPTHS}", "--seed=0")
-    name, has_control = f"{model}-quality-{length}", length == LENGTHS[0]
-    return Row(name, "quality", model, length, flags, has_control, is_table=True)
-
-
-def pages_row(select: str, budget: int) -> Row:
-    """The needles at 4,096 with answers that are decoded through page activation."""
-    policy = f"--attention=pages:budget={budget},window=256,select={select}"
-    flags = ("--tasks=needle,multikey", "--lengths=4096", f"--depths={DEPTHS}", "--seed=0", policy)
-    return Row(f"{SMOL}-pages-{select}-{budget}", "quality", SMOL, 4096, flags)
-
-
-def passkey_row(model: str, length: int, depths: str = DEPTHS, form: str = "plain") -> Row:
-    """Pass keys of one length."""
-    name = f"{model}-passkey-{length}" + ("" if form == "plain" else f"-{form}")
-    flags = (f"--form={form}", f"--lengths={length}", f"--depths={depths}", "--seed=0")
-    return Row(name, "passkey", model, length, flags)
-
-
-def speed_row(model: str, length: int) -> Row:
-    """A prompt of synthetic tokens that fills all positions together with its continuation."""
-    flags = (f"--tokens-file=tokens-{length}.txt", f"--max-new-tokens={ANSWER_TOKENS}")
-    return Row(f"{model}-speed-{length}", "generate", model, length, flags)
-
-
-def control_row(model: str, length: int, depths: str, tasks: tuple[str, ...] = TASKS, cases: int = 1) -> Row:
-    """Cases that llama.cpp answers too: many of one length, or a few of the table's."""
-    flags = (f"--tasks={','.join(tasks)}", f"--lengths={length}", f"--depths={depths}", "--seed=0")
-    flags += (f"--cases-per-cell={cases}",)
-    return Row(f"{model}-control-{length}", "quality", model, length, flags, True, True)
-
-
-ROWS = (
-    control_row(SMOL, 2048, DEPTHS, cases=6),
-    *(quality_row(model, length) for length in LENGTHS[:2] for model in (SMOL, GEMMA)),
-    dataclasses.replace(quality_row(SMOL, 4096), name=f"{SMOL}-pages-dense", is_table=False),
-    *(pages_row(select, budget) for budget in (512, 2048, 1024, 256) for select in ("bound", "random")),
-    *(passkey_row(model, 4096) for model in (SMOL, GEMMA)),
-    *(passkey_row(model, 8192, form="llama.cpp") for model in (SMOL, GEMMA)),
-    *(quality_row(model, length) for length in LENGTHS[2:] for model in (GEMMA, SMOL)),
-    control_row(SMOL, 8192, "0.1,0.5", ("needle", "multikey")),
-    control_row(GEMMA, 16384, "0.5", ("needle", "multikey")),
-    speed_row(GEMMA, 40960),
-    passkey_row(GEMMA, 40960, "0.5"),
-    speed_row(GEMMA, 131072),
-    passkey_row(GEMMA, 131072, "0.5"),
-)
-"""All rows, the short ones first."""
+from tools.quality_rows import ANSWER_TOKENS, LENGTHS, ROWS, TASKS, Row  # noqa: E402
 
 
 def main() -> int:
@@ -192,7 +108,8 @@ def table(rows: list[Row], folder: Path) -> str:
     ]
     for model in (SMOL, GEMMA):
         for task in TASKS:
-            cells = [found(there, model, task, *asked) for asked in (*zip(LENGTHS), LENGTHS)]
+            cells = [found(there, model, task, (length,)) for length in LENGTHS]
+            cells.append(found(there, model, task, LENGTHS))
             if any(cells):
                 lines.append(f"| {model}, {task} | {' | '.join(cells)} |")
     lines += [
@@ -209,7 +126,7 @@ def read(row: Row, folder: Path) -> dict[str, Any] | None:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
-def found(there: dict[Row, dict[str, Any]], model: str, task: str, *lengths: int) -> str:
+def found(there: dict[Row, dict[str, Any]], model: str, task: str, lengths: tuple[int, ...]) -> str:
     """`3 of 3`, and how many of a control's answers are ours to the byte; empty where nothing was asked."""
     cells = [
         cell
@@ -224,8 +141,11 @@ def found(there: dict[Row, dict[str, Any]], model: str, task: str, *lengths: int
     text = f"{sum(cell['right'] + cell['mixed'] for cell in cells)} of {asked}"
     if any(cell["partial"] for cell in cells):
         text += f" (names {100 * sum(cell['score'] * cell['cases'] for cell in cells) / asked:.0f} %)"
-    same = [(cell["identical"], cell["cases"]) for cell in cells if cell["identical"] is not None]
-    return "{}, as the control {} of {}".format(text, *map(sum, zip(*same, strict=True))) if same else text
+    told = [cell for cell in cells if cell["identical"] is not None]
+    if told:
+        same, of = (sum(cell[name] for cell in told) for name in ("identical", "cases"))
+        text += f", as the control {same} of {of}"
+    return text
 
 
 def figures(row: Row, record: dict[str, Any]) -> str:
@@ -247,9 +167,10 @@ def figures(row: Row, record: dict[str, Any]) -> str:
 
 def _quality_answers(result: dict[str, Any]) -> list[str]:
     cases, told = result["cases"], result["agreement"]
-    answers = [f"{_name(case)}: {_cell(case['ours']['text'])}" for case in cases]
     if result["samples"] > 1:
         answers = [f"{sum(not case['failed'] for case in cases)} of {len(cases)} right"]
+    else:
+        answers = [f"{_name(case)}: {_cell(case['ours']['text'])}" for case in cases]
     if told is None:
         return answers
     alike = f"of {told['failed']} failed {told['control_failed_the_same_way']} like the control"

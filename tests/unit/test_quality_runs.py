@@ -17,7 +17,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tools import quality_runs
 from tools.parity_runs import GEMMA, SMOL
-from tools.quality_runs import ANSWER_TOKENS, LENGTHS, ROWS, TASKS, quality_row, speed_row, synthetic, table
+from tools.quality_rows import ANSWER_TOKENS, LENGTHS, ROWS, TASKS, quality_row, speed_row
+from tools.quality_runs import synthetic, table
 
 
 @pytest.fixture(scope="module")
