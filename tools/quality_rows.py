@@ -34,11 +34,22 @@ class Row:
     """Whether it holds cases of the original."""
 
     @property
+    def is_scaled(self) -> bool:
+        """Whether it goes above the model's window."""
+        return self.length > WINDOW[self.model]
+
+    @property
+    def control(self) -> str:
+        """The control's file; above the window one that declares the scaling, which no flag could tell it."""
+        return f"{self.model}{'-yarn' if self.is_scaled else ''}-f32.gguf"
+
+    @property
     def arguments(self) -> list[str]:
-        """The command line after `synapse`, in the folder of the records."""
-        scaling = [f"--rope-scaling={YARN[self.model]}"] if self.length > WINDOW[self.model] else []
+        """The command line after `synapse`, in the folder of the records, but for the control."""
+        declared = self.is_scaled and self.needs_control
+        scaling = [f"--rope-scaling={YARN[self.model]}"] if self.is_scaled and not declared else []
         resumed = [] if self.command == "generate" else [f"--checkpoint={self.name}.checkpoint", "--resume"]
-        model = f"--model={resolve_model(self.model).name}"
+        model = f"--model={self.control if declared else resolve_model(self.model).name}"
         return [self.command, model, *self.flags, *scaling, *resumed, f"--output={self.name}.json"]
 
 
@@ -67,15 +78,21 @@ def passkey_row(model: str, length: int, depths: str = DEPTHS, form: str = "plai
     return Row(name, "passkey", model, length, flags)
 
 
+def passkey_control_row(model: str, length: int) -> Row:
+    """A pass key that llama.cpp is asked for too."""
+    row = passkey_row(model, length, "0.5")
+    return dataclasses.replace(row, name=f"{row.name}-control", has_control=True, needs_control=True)
+
+
 def speed_row(model: str, length: int) -> Row:
     """A prompt of synthetic tokens that fills all positions together with its continuation."""
     flags = (f"--tokens-file=tokens-{length}.txt", f"--max-new-tokens={ANSWER_TOKENS}")
     return Row(f"{model}-speed-{length}", "generate", model, length, flags)
 
 
-def control_row(model: str, length: int, flags: tuple[str, ...]) -> Row:
+def control_row(model: str, length: int, flags: tuple[str, ...], what: str = "") -> Row:
     """Cases that llama.cpp answers too: many of one length, or a few of the table's."""
-    return Row(f"{model}-control-{length}", "quality", model, length, flags, True, True)
+    return Row(f"{model}-control-{length}{what}", "quality", model, length, flags, True, True)
 
 
 ROWS = (
@@ -87,10 +104,17 @@ ROWS = (
     *(passkey_row(model, 8192, form="llama.cpp") for model in (SMOL, GEMMA)),
     *(quality_row(model, length) for length in LENGTHS[2:] for model in (GEMMA, SMOL)),
     control_row(SMOL, 8192, case_flags(8192, NEEDLES, "0.1,0.5")),
+    control_row(SMOL, 8192, case_flags(8192, ("tracking",)), "-tracking"),
+    control_row(GEMMA, 8192, case_flags(8192, TASKS[1:], "0.9")),
     control_row(GEMMA, 16384, case_flags(16384, NEEDLES, "0.5")),
+    control_row(GEMMA, 16384, case_flags(16384, ("tracking",)), "-tracking"),
+    control_row(GEMMA, 32768, case_flags(32768, depths="0.1")),
+    control_row(SMOL, 16384, case_flags(16384, depths="0.5")),
+    control_row(SMOL, 16384, case_flags(16384, TASKS[1:2], "0.1"), "-multikey"),
     speed_row(GEMMA, 40960),
     passkey_row(GEMMA, 40960, "0.5"),
     speed_row(GEMMA, 131072),
     passkey_row(GEMMA, 131072, "0.5"),
+    passkey_control_row(GEMMA, 131072),
 )
 """All rows, the short ones first."""

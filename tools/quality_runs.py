@@ -7,8 +7,10 @@
 
 A row is one process of `synapse`, and its record is ROW.json. With --weights, a folder of <model>-f32.gguf as
 tools/update_parity_golden.py makes them, llama.cpp (extra `control`) answers the prompts at 2,048 and 4,096
-too, and a few longer ones. Killed rows of `quality` and `passkey` go on after the last case, from the same
-checkout, whose texts are the haystack; `generate` starts over.
+too, and the longer ones that this engine failed. Above a model's window the file is <model>-yarn-f32.gguf,
+which declares the scaling (BUILD.md has the command), and this engine reads it too. Killed rows of `quality`
+and `passkey` go on after the last case, from the same checkout, whose texts are the haystack; `generate`
+starts over.
 """
 
 from __future__ import annotations
@@ -67,9 +69,8 @@ def measure(row: Row, folder: Path, weights: Path | None) -> bool:
     link(folder, resolve_model(row.model))
     arguments = row.arguments
     if row.has_control and weights is not None:
-        other = weights / f"{row.model}-f32.gguf"
-        link(folder, other)
-        arguments.append(f"--control=llama.cpp:{other.name}")
+        link(folder, weights / row.control)
+        arguments.append(f"--control=llama.cpp:{row.control}")
     if row.command == "generate":
         tokens = folder / f"tokens-{row.length}.txt"
         tokens.write_text(" ".join(map(str, synthetic(row.length - ANSWER_TOKENS + 1))), encoding="ascii")
@@ -183,7 +184,10 @@ def _name(case: dict[str, Any]) -> str:
 
 def _passkey_answers(result: dict[str, Any]) -> list[str]:
     said = [(run, "" if run["found"] else ", not") for run in result["runs"]]
-    return [f"{run['depth']:g}{no} {run['key']}: {_cell(run['text'])}" for run, no in said]
+    answers = [f"{run['depth']:g}{no} {run['key']}: {_cell(run['text'])}" for run, no in said]
+    # Records of before there was a control of pass keys say nothing of one.
+    told = [run["identical"] for run in result["runs"] if run.get("control")]
+    return [*answers, f"{sum(told)} of {len(told)} as the control"] if told else answers
 
 
 def _cell(text: str) -> str:

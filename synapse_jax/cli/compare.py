@@ -9,6 +9,7 @@ from absl import flags
 
 from synapse_jax.cli import flags as shared
 from synapse_jax.cli.compare_control import compare_control
+from synapse_jax.cli.controls import given_control
 from synapse_jax.cli.output import optional_file, save, show
 from synapse_jax.cli.progress import Progress
 from synapse_jax.cli.sessions import timed
@@ -16,7 +17,7 @@ from synapse_jax.cli.sides import Side, check_same_tokens
 from synapse_jax.errors import InputError, RunError
 from synapse_jax.evals import record as records
 from synapse_jax.evals.compare import Divergence, divergence, summarize, worst_positions
-from synapse_jax.evals.controls.open import FORMS, check_scaling, open_control
+from synapse_jax.evals.controls.open import FORMS, check_scaling
 
 OPERANDS = ("a", "b")
 """Flags that words without a dash fill in, in this order."""
@@ -75,11 +76,9 @@ def run(values: flags.FlagValues) -> int:
             found, seconds = _compare(values, a, b)
             other, sessions = b.summary(), [a.session, b.session]
         else:
-            from synapse_jax.graph.fingerprint import thread_count
-
             check_scaling(a.flags.rope_scaling, values.control)
-            control = open_control(values.control, a.protocol.n_ctx, thread_count(), a.model.tokenizer)
-            stack.callback(control.close)
+            control = stack.enter_context(given_control(values, a.protocol.n_ctx, a.model.tokenizer))
+            assert control is not None
             found, chunks, seconds = compare_control(values, a, control)
             other = {"given": values.control, "engine": control.name, "chunks": chunks}
             sessions = [a.session]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,15 +12,17 @@ from absl import flags
 
 from synapse_jax.cli import flags as shared
 from synapse_jax.cli.checkpoints import check_checkpoint, define_checkpoint, run_identity
+from synapse_jax.cli.controls import check_control, control_fields, define_control, given_control
 from synapse_jax.cli.inputs import open_model
 from synapse_jax.cli.output import check_files_differ, optional_file, save, show
 from synapse_jax.cli.passkey_process import PasskeyProcess
 from synapse_jax.cli.progress import say
 from synapse_jax.evals import record as records
+from synapse_jax.evals.controls.control import Control
 from synapse_jax.evals.passkey.fixture import Fixture, PasskeyPrompt
 from synapse_jax.evals.passkey.form import FORMS
 from synapse_jax.evals.passkey.plan import PasskeyPlan
-from synapse_jax.evals.passkey.run import PasskeyCheckpoint, evaluated_ids
+from synapse_jax.evals.passkey.run import PasskeyCheckpoint, evaluated_ids, with_control
 from synapse_jax.evals.tasks.plan import parse_list
 from synapse_jax.io.model_file import ModelFile
 from synapse_jax.io.quoting import shown_path
@@ -41,6 +43,7 @@ def define(values: flags.FlagValues) -> None:
     )
     flags.DEFINE_integer("max_new_tokens", 16, "Greedy tokens that may answer.", flag_values=values)
     flags.DEFINE_integer("seed", 0, "Seed of the keys.", flag_values=values)
+    define_control(values)
     shared.define_runtime(values, context=None)
     define_checkpoint(values, "Put every prompt that is done into this file as they come.")
     shared.define_progress(values)
@@ -51,6 +54,7 @@ def run(values: flags.FlagValues) -> int:
     """Asks for the key of every prompt, a process each, and prints the answers."""
     check_checkpoint(values)
     check_files_differ(values, ("output", "checkpoint"))
+    check_control(values, "passkey")
     plan = PasskeyPlan(
         parse_list(values.lengths, "lengths", int, "1024,4096"),
         parse_list(values.depths, "depths", float, "0.1,0.5,0.9"),
@@ -58,11 +62,15 @@ def run(values: flags.FlagValues) -> int:
         values.seed,
     )
     profile = shared.profile_from(values)
-    with optional_file(values.output) as output, open_model(values) as model:
+    with contextlib.ExitStack() as stack:
+        output = stack.enter_context(optional_file(values.output))
+        model = stack.enter_context(open_model(values))
         context = resolve(profile, model.spec).context
         assert context is not None
         fixture = Fixture(values.form, model.tokenizer, shown_path(model.path))
-        work = _Work(values, model, profile, plan, fixture, plan.prompts(fixture, context))
+        prompts = plan.prompts(fixture, context)
+        control = stack.enter_context(given_control(values, max(plan.lengths), model.tokenizer))
+        work = _Work(values, model, profile, plan, fixture, prompts, control)
         with work.checkpoint() as checkpoint:
             record = work.run(checkpoint)
         save(output, record)
@@ -80,6 +88,7 @@ class _Work:
     plan: PasskeyPlan
     fixture: Fixture
     prompts: list[PasskeyPrompt]
+    control: Control | None
 
     @contextlib.contextmanager
     def checkpoint(self) -> Iterator[PasskeyCheckpoint | None]:
@@ -103,10 +112,20 @@ class _Work:
         with PasskeyProcess(self.values) as process:
             for index, prompt in enumerate(self.prompts[done:], done + 1):
                 log(f"prompt {index} of {total}: {len(prompt.ids)} tokens, the key at {prompt.key_at}")
-                runs.append(process.ask(prompt))
+                runs.append(self._beside(process.ask(prompt), prompt, log))
                 if checkpoint is not None:
                     checkpoint.add(runs[-1])
         return self._record(runs, done)
+
+    def _beside(
+        self, run: dict[str, Any], prompt: PasskeyPrompt, log: Callable[[str], None]
+    ) -> dict[str, Any]:
+        """A run with the control's answer, if there is a control."""
+        if self.control is None:
+            return run
+        log(f"the same {len(prompt.ids)} tokens: {self.control.name}")
+        tokenizer, vocab_size = self.model.tokenizer, self.model.spec.vocab_size
+        return with_control(run, prompt, self.control, tokenizer, self.plan.answer_tokens, vocab_size)
 
     def _record(self, runs: list[dict[str, Any]], done: int) -> dict[str, Any]:
         pairs = list(zip(self.prompts, runs, strict=True))
@@ -121,6 +140,7 @@ class _Work:
                 "fixture_sha256": self.fixture.sha256,
                 "seed": self.plan.seed,
                 "answer_tokens": self.plan.answer_tokens,
+                "control": control_fields(self.values, self.control),
                 "prompts": len(runs),
                 "found": sum(run["found"] for run in runs),
                 "runs": runs,
@@ -143,6 +163,7 @@ class _Work:
             **run_identity(self.model, self.profile, ids, np.array(ids)),
             "plan": dataclasses.asdict(self.plan),
             "fixture": self.fixture.sha256,
+            "control": control_fields(self.values, self.control),
         }
 
 
@@ -152,9 +173,11 @@ _MOST = ("kv_allocated_bytes", "kv_live_bytes", "kv_positions", "kv_capacity", "
 
 def _table(record: dict[str, Any]) -> list[tuple[str, str]]:
     result, memory, speed = record["result"], record["memory"], record["timings"]["tokens_per_second"]
+    control = result["control"]
     return [
         *((f"{run['length']} at {run['depth']:g}", _answer(run)) for run in result["runs"]),
         ("found", f"{result['found']} of {result['prompts']}"),
+        *([] if control is None else [("control", f"{control['engine']} on {control['given']}")]),
         ("prompts", f"{result['form']} (fixture {result['fixture_sha256'][:16]}…), seed {result['seed']}"),
         ("model", f"{record['model']['name']} ({record['model']['arch']}), {record['runtime']['precision']}"),
         ("attention", f"{record['runtime']['attention']}, KV {record['runtime']['kv_dtype']}"),
@@ -172,5 +195,16 @@ def _answer(run: dict[str, Any]) -> str:
     others = f", beside {', '.join(run['other_numbers'])}" if run["other_numbers"] else ""
     return (
         f"{run['key']} {found}{others}: {run['text']!r}; {run['tokens']['evaluated_count']} positions, "
-        f"{run['timings']['eval_s']:.1f} s"
+        f"{run['timings']['eval_s']:.1f} s{_beside(run)}"
     )
+
+
+def _beside(run: dict[str, Any]) -> str:
+    """What the control said, or that a failure had none."""
+    control = run["control"]
+    if control is None:
+        return "" if run["found"] else "; no control ran"
+    if run["identical"]:
+        return "; the control's answer is the same"
+    margin = "" if run["margin"] is None else f" (tokens part by {run['margin']:.2g} logits)"
+    return f"; the control: {'found' if control['found'] else 'not found'}, {control['text']!r}{margin}"

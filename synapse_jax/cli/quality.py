@@ -9,13 +9,13 @@ from absl import flags
 
 from synapse_jax.cli import flags as shared
 from synapse_jax.cli.checkpoints import check_checkpoint, define_checkpoint
+from synapse_jax.cli.controls import check_control, define_control, given_control
 from synapse_jax.cli.inputs import open_model, parse_time
 from synapse_jax.cli.output import check_files_differ, optional_file, save, show
 from synapse_jax.cli.progress import Progress, say, warn
 from synapse_jax.cli.quality_run import QualityRun
 from synapse_jax.cli.quality_table import table
 from synapse_jax.errors import InputError
-from synapse_jax.evals.controls.open import FORMS, check_scaling, open_control
 from synapse_jax.evals.tasks.case import Case
 from synapse_jax.evals.tasks.filler import Filler, make_filler
 from synapse_jax.evals.tasks.haystack import Haystack, project_haystack, read_haystack
@@ -31,12 +31,7 @@ def define(values: flags.FlagValues) -> None:
     """Flags of the command."""
     shared.define_model(values)
     _define_cases(values)
-    flags.DEFINE_string(
-        "control",
-        None,
-        f"Another engine that gets the same token IDs: {FORMS.partition(' or command')[0]}.",
-        flag_values=values,
-    )
+    define_control(values)
     shared.define_runtime(values, context=None, without="the longest of --lengths")
     flags.DEFINE_string(
         "plot", None, "Write a length × depth heat map a task: .png, .svg or .pdf.", flag_values=values
@@ -83,10 +78,7 @@ def run(values: flags.FlagValues) -> int:
         from synapse_jax.evals.plots import check_plot  # says at once if there is no library for it
 
         check_plot(values.plot)
-    if values.control is not None:
-        check_scaling(values.rope_scaling, values.control)
-        if values.control.startswith("command:"):
-            raise InputError("a command takes text and gives no tokens; quality compares token IDs")
+    check_control(values, "quality")
     with contextlib.ExitStack() as stack:
         output = stack.enter_context(optional_file(values.output))
         model = stack.enter_context(open_model(values))
@@ -99,12 +91,7 @@ def run(values: flags.FlagValues) -> int:
             )
         writer = PromptWriter(model.tokenizer, _template(values, model), parse_time(values.chat_time))
         cases = _write(values, plan, filler, writer)
-        control = None
-        if values.control is not None:
-            from synapse_jax.graph.fingerprint import thread_count
-
-            control = open_control(values.control, max(plan.lengths), thread_count(), model.tokenizer)
-            stack.callback(control.close)
+        control = stack.enter_context(given_control(values, max(plan.lengths), model.tokenizer))
         quality = QualityRun(values, model, profile, plan, filler, writer, cases, control)
         with quality.checkpoint() as checkpoint:
             record = quality.run(checkpoint)

@@ -12,11 +12,11 @@ from absl import flags
 
 from synapse_jax.cli import flags as shared
 from synapse_jax.cli.checkpoints import begin, run_identity
+from synapse_jax.cli.controls import control_fields
 from synapse_jax.cli.progress import Progress
 from synapse_jax.cli.sessions import kv_memory, open_session, timed
 from synapse_jax.evals import record as records
 from synapse_jax.evals.controls.control import Control
-from synapse_jax.evals.controls.open import control_sha256
 from synapse_jax.evals.quality import CaseResult, positions, quality_entries, run_cases
 from synapse_jax.evals.quality_checkpoint import QualityCheckpoint
 from synapse_jax.evals.quality_result import agreement, case_fields, cells
@@ -115,14 +115,8 @@ class QualityRun:
             "chat": None
             if template is None
             else {"template_sha256": sha256_text(template.text), "now": self.writer.now.isoformat()},
-            "control": self._control(),
+            "control": control_fields(self.values, self.control),
         }
-
-    def _control(self) -> dict[str, Any] | None:
-        if self.control is None:
-            return None
-        given = self.values.control
-        return {"given": given, "engine": self.control.name, "sha256": control_sha256(given)}
 
     def _identity(self) -> dict[str, Any]:
         """What the answers depend on, but for the compiled graphs."""

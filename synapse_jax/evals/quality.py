@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from synapse_jax.errors import RunError
-from synapse_jax.evals.controls.control import Control, Evaluated, check_identity, check_vocabulary
+from synapse_jax.evals.controls.answer import answer_beside
+from synapse_jax.evals.controls.control import Control, Evaluated, check_identity
 from synapse_jax.evals.tasks.answers import Verdict, judge
 from synapse_jax.evals.tasks.case import Case
 from synapse_jax.io.tokenizer import Tokenizer
@@ -146,18 +145,17 @@ def _answer(session: Session, tokenizer: Tokenizer, case: Case, progress: Progre
 
 def _with_control(result: CaseResult, tokenizer: Tokenizer, control: Control, vocab_size: int) -> CaseResult:
     case, ours = result.case, result.ours
-    stop_ids = tokenizer.stop_ids
-    beside: list[Collection[int]] = [{token} for token in ours.token_ids]
-    if ours.stopped:
-        beside.append(stop_ids)
     started = time.perf_counter()
-    found = control.generate(
-        np.array(case.ids, np.int32), case.answer_tokens, stop_ids=stop_ids, beside=beside
+    found = answer_beside(
+        control,
+        case.ids,
+        case.answer_tokens,
+        ours=ours.token_ids,
+        stopped=ours.stopped,
+        stop_ids=tokenizer.stop_ids,
+        vocab_size=vocab_size,
     )
     seconds = time.perf_counter() - started
-    check_identity(case.ids, found.evaluated, control.name)
-    assert found.token_ids is not None and found.vocab_size is not None
-    check_vocabulary(found.vocab_size, vocab_size, control.name)
     text = tokenizer.decode(found.token_ids)
     theirs = Answer(text, found.token_ids, found.stopped, found.evaluated, seconds, judge(text, case.answers))
     return dataclasses.replace(

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+import synapse_jax as sj
 from synapse_jax.spec.digest import sha256_tokens
 from tests.e2e.conftest import Command
+from tests.echo import Echo
 from tests.tiny import write_tiny
 
 
@@ -66,6 +68,8 @@ def test_passkey_command_rejects_prompts_longer_than_context(synapse: Command, w
         ("--resume", ["--resume", "--checkpoint"]),
         ("--output x --checkpoint x", ["--output", "--checkpoint"]),
         ("--kv-dtype f64", ["--kv-dtype", "f64"]),
+        ("--control command:llama-completion", ["passkey compares token IDs"]),
+        ("--control llama.cpp:x --rope-scaling linear:2", ["linear:2", "would not reach"]),
     ],
 )
 def test_bad_usage_is_refused(synapse: Command, wide, line, named):
@@ -99,6 +103,45 @@ def test_a_finished_prompt_is_not_run_again(synapse: Command, wide, tmp_path):
     assert "found    0 of 2" in re.sub(" +", "    ", shown.out).replace("    of", " of").replace(
         "    2", " 2"
     )
+
+
+@pytest.fixture
+def control(monkeypatch, wide):
+    def install(*arguments, **more):
+        monkeypatch.setattr("synapse_jax.cli.controls.open_control", lambda *_: Echo(*arguments, **more))
+        return ["--control", f"llama.cpp:{wide}"]
+
+    return install
+
+
+def test_a_control_stands_beside_every_answer(synapse: Command, wide, control, tmp_path):
+    given = ["passkey", "--model", wide, "--lengths", 800, "--depths", "0,1", "--max-new-tokens", 5]
+    given += ["--progress", "none", "--checkpoint", tmp_path / "checkpoint"]
+    result = synapse(*given, *control(None), "--json").record["result"]
+    with sj.load(wide) as model:
+        assert result["control"]["engine"] == "echo 1.0" and result["control"]["sha256"] == model.sha256()
+        key = tuple(model.tokenizer.encode(f" {result['runs'][0]['key']}", add_special=False))
+    for run in result["runs"]:
+        theirs = run["control"]
+        assert (theirs["evaluated_count"], theirs["evaluated_sha256"]) == (
+            run["prompt_tokens"],
+            run["prompt_sha256"],
+        )
+        names = ("text", "token_ids", "finish_reason", "found", "other_numbers")
+        assert {name: theirs[name] for name in names} == {name: run[name] for name in names}
+        assert (run["found"], run["control_failed_the_same_way"]) == (False, True)
+        assert (run["identical"], run["margin"]) == (True, None)
+    again = synapse(*given, *control(None), "--resume")
+    assert again.out.count("the control's answer is the same") == 2
+    assert "is of another run" in synapse(*given, "--resume").refusal
+    other = ["--depths", 0, *control(key, margin=0.25)]
+    shown = synapse(*given[:-2], *other)
+    assert "the control: found, " in shown.out and "(tokens part by 0.25 logits)" in shown.out
+    (run,) = synapse(*given[:-2], *other, "--json").record["result"]["runs"]
+    assert (run["identical"], run["margin"], run["control_failed_the_same_way"]) == (False, 0.25, False)
+    finished = synapse(*given[:-2], "--depths", 0, *control(None, dropped=1))
+    assert finished.code == 2 and "echo 1.0 evaluated" in finished.error
+    assert "; no control ran" in synapse(*given[:-2], "--depths", 0).out
 
 
 def test_a_process_that_fails_is_named(synapse: Command, wide, monkeypatch):

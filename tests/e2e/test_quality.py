@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pytest
 
 import synapse_jax as sj
-from synapse_jax.evals.controls.control import ControlText, Evaluated
 from synapse_jax.evals.tasks.filler import make_filler
 from synapse_jax.evals.tasks.haystack import read_haystack
 from synapse_jax.evals.tasks.prompt import PromptWriter
 from synapse_jax.spec.digest import sha256_tokens
 from tests.e2e.test_record import TOP
+from tests.echo import Echo
 from tests.tiny import write_tiny
 from tests.unit.test_quality_cases import NOW, prose
 
@@ -135,31 +134,10 @@ def test_profiles_go_through_the_same_command(synapse, given):
     assert record["memory"]["kv_capacity"] < 2 * 1500
 
 
-class Echo:
-    """Pretends to be another engine that answers as it is told, and says what it evaluated."""
-
-    name = "echo 1.0"
-
-    def __init__(self, tokens, *, dropped=0, vocab=288, margin=None):
-        self._tokens, self._dropped, self._vocab, self._margin = tokens, dropped, vocab, margin
-
-    def generate(self, ids, count, *, stop_ids=(), beside=None):
-        first = [min(tokens) for tokens in beside]
-        assert isinstance(ids, np.ndarray) and len(first) <= count
-        stopped = bool(first) and first[-1] in stop_ids
-        tokens = tuple(first[: len(first) - stopped]) if self._tokens is None else self._tokens
-        evaluated = Evaluated.of(ids[: len(ids) - self._dropped])
-        stopped = stopped and self._tokens is None
-        return ControlText(tokens, None, evaluated, stopped, self._margin, self._vocab)
-
-    def close(self):
-        pass
-
-
 @pytest.fixture
 def control(monkeypatch, model):
     def install(*arguments, **more):
-        monkeypatch.setattr("synapse_jax.cli.quality.open_control", lambda *_: Echo(*arguments, **more))
+        monkeypatch.setattr("synapse_jax.cli.controls.open_control", lambda *_: Echo(*arguments, **more))
         return ["--control", f"llama.cpp:{model}"]
 
     return install

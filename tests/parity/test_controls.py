@@ -68,7 +68,7 @@ def test_compare_refuses_a_control_of_other_tokens(tiny, monkeypatch, capfd, dro
         def close(self):
             pass
 
-    monkeypatch.setattr("synapse_jax.cli.compare.open_control", lambda *_: Dropping())
+    monkeypatch.setattr("synapse_jax.cli.controls.open_control", lambda *_: Dropping())
     ids = " ".join(map(str, IDS))
     code = main(
         ["compare", "", "--control", "x:y", "--model", str(tiny[0]), "--tokens", ids, "--context", "30"]

@@ -36,6 +36,13 @@ def test_rows_are_commands_that_hold_their_length(row, specs):
     command = importlib.import_module(f"synapse_jax.cli.{row.command}")
     flags = shared.CommandFlags(row.command, "", command.define)
     flags.parse([*row.arguments[1:], "--progress=lines"])
+    if row.is_scaled and row.needs_control:
+        # Both engines read one file, which says how it is scaled.
+        assert (
+            flags.values.rope_scaling is None
+            and flags.values.model == f"{row.model}-yarn-f32.gguf" == row.control
+        )
+        return
     profile = resolve(shared.profile_from(flags.values), specs[row.model])
     assert profile.context is not None and profile.context >= row.length
     assert (profile.rope.type == "yarn") == (row.length > specs[row.model].trained_context)

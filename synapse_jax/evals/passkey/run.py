@@ -1,15 +1,20 @@
-"""What one pass-key prompt came to: from the record of `synapse generate`, checked against the prompt."""
+"""What one pass-key prompt came to: from the record of `synapse generate`, checked against the prompt; and
+what a control says to it."""
 
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from synapse_jax.errors import InputError, RunError
+from synapse_jax.evals.controls.answer import answer_beside
+from synapse_jax.evals.controls.control import Control
 from synapse_jax.evals.passkey.fixture import PasskeyPrompt
 from synapse_jax.evals.planned_checkpoint import PlannedCheckpoint
 from synapse_jax.evals.tasks.answers import judge_number
+from synapse_jax.io.tokenizer import Tokenizer
 from synapse_jax.spec.digest import sha256_tokens
 
 _ENTRY = ("entry", "rows", "capacity", "program", "executable")
@@ -37,14 +42,9 @@ def read_run(prompt: PasskeyPrompt, record: Mapping[str, Any], wall_s: float) ->
             f"{where}: {tokens['evaluated_count']} tokens were evaluated that are not the {len(expected)} of "
             "prompt and answer"
         )
-    verdict = judge_number(result["text"], prompt.key)
     return {
         **prompt_fields(prompt),
-        "found": bool(verdict.found),
-        "other_numbers": _other_numbers(verdict.others, prompt.key, result),
-        "text": result["text"],
-        "token_ids": result["token_ids"],
-        "finish_reason": result["finish_reason"],
+        **_answer(prompt, result),
         "tokens": tokens,
         "fingerprints": {
             "profile": prints["profile"],
@@ -52,6 +52,70 @@ def read_run(prompt: PasskeyPrompt, record: Mapping[str, Any], wall_s: float) ->
         },
         "timings": {**record["timings"], "wall_s": wall_s},
         "memory": record["memory"],
+        "control": None,
+        "identical": None,
+        "margin": None,
+        "control_failed_the_same_way": None,
+    }
+
+
+def with_control(
+    run: Mapping[str, Any],
+    prompt: PasskeyPrompt,
+    control: Control,
+    tokenizer: Tokenizer,
+    count: int,
+    vocab_size: int,
+) -> dict[str, Any]:
+    """A prompt's part of the result with a control's answer beside ours.
+
+    Args:
+        run: what `read_run` made.
+        prompt: the same prompt.
+        control: an engine that gives tokens.
+        tokenizer: the model's.
+        count: most tokens of an answer.
+        vocab_size: V of the model.
+
+    Raises:
+        InputError: the control evaluated other tokens than the prompt, or has another vocabulary.
+    """
+    started = time.perf_counter()
+    found = answer_beside(
+        control,
+        prompt.ids,
+        count,
+        ours=run["token_ids"],
+        stopped=run["finish_reason"] == "stop",
+        stop_ids=tokenizer.stop_ids,
+        vocab_size=vocab_size,
+    )
+    seconds = time.perf_counter() - started
+    reason, text = "stop" if found.stopped else "length", tokenizer.decode(found.token_ids)
+    said = {"text": text, "token_ids": list(found.token_ids), "finish_reason": reason}
+    theirs = {
+        **_answer(prompt, said),
+        "evaluated_count": found.evaluated.count,
+        "evaluated_sha256": found.evaluated.sha256,
+        "seconds": seconds,
+    }
+    same = all(run[name] == theirs[name] for name in ("found", "other_numbers"))
+    return {
+        **run,
+        "control": theirs,
+        "identical": run["text"] == text,
+        "margin": found.margin,
+        "control_failed_the_same_way": None if run["found"] else same,
+    }
+
+
+def _answer(prompt: PasskeyPrompt, result: Mapping[str, Any]) -> dict[str, Any]:
+    """An engine's answer and what it is worth."""
+    verdict = judge_number(result["text"], prompt.key)
+    return {
+        "found": bool(verdict.found),
+        "other_numbers": _other_numbers(verdict.others, prompt.key, result),
+        **{name: result[name] for name in ("text", "token_ids", "finish_reason")},
     }
 
 
@@ -87,7 +151,9 @@ class PasskeyCheckpoint(PlannedCheckpoint[PasskeyPrompt, dict[str, Any]]):
         expected = {} if planned is None else prompt_fields(planned)
         if not expected or {name: value[name] for name in expected} != expected:
             raise InputError(f"{self.shown}: prompt {index} is not of this run")
-        verdict = judge_number(value["text"], value["key"])
-        if value["found"] != bool(verdict.found):
-            raise ValueError("an answer was judged otherwise")
+        assert planned is not None
+        for answer in (value, value["control"] or value):
+            judged = _answer(planned, answer)
+            if {name: answer[name] for name in judged} != judged:
+                raise ValueError("an answer was judged otherwise")
         return value
