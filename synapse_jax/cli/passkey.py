@@ -16,7 +16,7 @@ from synapse_jax.cli.controls import check_control, control_fields, define_contr
 from synapse_jax.cli.inputs import open_model
 from synapse_jax.cli.output import check_files_differ, optional_file, save, show
 from synapse_jax.cli.passkey_process import PasskeyProcess
-from synapse_jax.cli.progress import say
+from synapse_jax.cli.progress import Progress, say
 from synapse_jax.evals import record as records
 from synapse_jax.evals.controls.control import Control
 from synapse_jax.evals.passkey.fixture import Fixture, PasskeyPrompt
@@ -124,8 +124,16 @@ class _Work:
         if self.control is None:
             return run
         log(f"the same {len(prompt.ids)} tokens: {self.control.name}")
-        tokenizer, vocab_size = self.model.tokenizer, self.model.spec.vocab_size
-        return with_control(run, prompt, self.control, tokenizer, self.plan.answer_tokens, vocab_size)
+        shown, total = Progress(self.values.progress, "control", "positions"), len(prompt.ids)
+        return with_control(
+            run,
+            prompt,
+            self.control,
+            self.model.tokenizer,
+            self.plan.answer_tokens,
+            self.model.spec.vocab_size,
+            lambda done: shown(done, total),
+        )
 
     def _record(self, runs: list[dict[str, Any]], done: int) -> dict[str, Any]:
         pairs = list(zip(self.prompts, runs, strict=True))

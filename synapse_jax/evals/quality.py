@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from synapse_jax.errors import RunError
 from synapse_jax.evals.controls.answer import answer_beside
-from synapse_jax.evals.controls.control import Control, Evaluated, check_identity
+from synapse_jax.evals.controls.control import Control, Evaluated, Evaluating, check_identity
 from synapse_jax.evals.tasks.answers import Verdict, judge
 from synapse_jax.evals.tasks.case import Case
 from synapse_jax.io.tokenizer import Tokenizer
@@ -121,7 +121,14 @@ def run_cases(
             report(before + positions(case), whole)
             result = CaseResult(case, ours, None)
             if control is not None:
-                result = _with_control(result, tokenizer, control, session.spec.vocab_size)
+                theirs = before + positions(case)
+                result = _with_control(
+                    result,
+                    tokenizer,
+                    control,
+                    session.spec.vocab_size,
+                    lambda now, start=theirs: report(start + now, whole),
+                )
         except RunError as error:
             raise RunError(f"{case.name}: {error}") from error
         before += engines * positions(case)
@@ -143,7 +150,9 @@ def _answer(session: Session, tokenizer: Tokenizer, case: Case, progress: Progre
     return Answer(text, found.token_ids, stopped, evaluated, seconds, judge(text, case.answers))
 
 
-def _with_control(result: CaseResult, tokenizer: Tokenizer, control: Control, vocab_size: int) -> CaseResult:
+def _with_control(
+    result: CaseResult, tokenizer: Tokenizer, control: Control, vocab_size: int, progress: Evaluating
+) -> CaseResult:
     case, ours = result.case, result.ours
     started = time.perf_counter()
     found = answer_beside(
@@ -154,6 +163,7 @@ def _with_control(result: CaseResult, tokenizer: Tokenizer, control: Control, vo
         stopped=ours.stopped,
         stop_ids=tokenizer.stop_ids,
         vocab_size=vocab_size,
+        progress=progress,
     )
     seconds = time.perf_counter() - started
     text = tokenizer.decode(found.token_ids)

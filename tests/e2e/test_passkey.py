@@ -137,7 +137,9 @@ def test_a_control_stands_beside_every_answer(synapse: Command, wide, control, t
     other = ["--depths", 0, *control(key, margin=0.25)]
     shown = synapse(*given[:-2], *other)
     assert "the control: found, " in shown.out and "(tokens part by 0.25 logits)" in shown.out
-    (run,) = synapse(*given[:-2], *other, "--json").record["result"]["runs"]
+    finished = synapse(*given[:-4], *other, "--progress", "lines", "--json")
+    (run,) = finished.record["result"]["runs"]
+    assert "echo 1.0" in finished.err and re.search(r"control: (\d+)/\1 positions", finished.err)
     assert (run["identical"], run["margin"], run["control_failed_the_same_way"]) == (False, 0.25, False)
     finished = synapse(*given[:-2], "--depths", 0, *control(None, dropped=1))
     assert finished.code == 2 and "echo 1.0 evaluated" in finished.error

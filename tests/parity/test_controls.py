@@ -95,7 +95,9 @@ def test_llama_cpp_scores_what_it_is_given(tiny, start, monkeypatch):
     check_identity(IDS, scores.evaluated, control.name)
     assert np.abs(scores.nll - nll).max() < 1e-3
     assert np.array_equal(scores.greedy, greedy)
-    text = control.generate(IDS[:40], 3)
+    heard = []
+    text = control.generate(IDS[:40], 3, progress=heard.append)
+    assert heard == sorted(set(heard)) and heard[-1] == 40
     check_identity(IDS[:40], text.evaluated, control.name)
     first = int(expected(model, IDS[:41], 40)[1][0])
     assert text.token_ids is not None and text.token_ids[0] == first

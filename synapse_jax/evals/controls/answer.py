@@ -7,7 +7,13 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from synapse_jax.evals.controls.control import Control, Evaluated, check_identity, check_vocabulary
+from synapse_jax.evals.controls.control import (
+    Control,
+    Evaluated,
+    Evaluating,
+    check_identity,
+    check_vocabulary,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +39,7 @@ def answer_beside(
     stopped: bool,
     stop_ids: Collection[int],
     vocab_size: int,
+    progress: Evaluating | None = None,
 ) -> ControlAnswer:
     """Asks a control what this engine has answered.
 
@@ -44,6 +51,7 @@ def answer_beside(
         stopped: whether a stop token ended it.
         stop_ids: tokens that end an answer.
         vocab_size: V of this engine's distributions.
+        progress: as in `Control.generate`.
 
     Raises:
         InputError: the control evaluated other tokens than the prompt, or has another vocabulary.
@@ -51,7 +59,9 @@ def answer_beside(
     beside: list[Collection[int]] = [{token} for token in ours]
     if stopped:
         beside.append(stop_ids)
-    found = control.generate(np.array(ids, np.int32), count, stop_ids=stop_ids, beside=beside)
+    found = control.generate(
+        np.array(ids, np.int32), count, stop_ids=stop_ids, beside=beside, progress=progress
+    )
     check_identity(ids, found.evaluated, control.name)
     assert found.token_ids is not None and found.vocab_size is not None
     check_vocabulary(found.vocab_size, vocab_size, control.name)

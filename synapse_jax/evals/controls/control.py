@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -61,6 +61,10 @@ class ControlText:
     """V of its distributions; None if the engine gives only text."""
 
 
+Evaluating = Callable[[int], None]
+"""Called with how many of a prompt's positions an engine has evaluated."""
+
+
 class Control(Protocol):
     """Another engine. Token IDs go in, so that no tokenizer stands between the engines."""
 
@@ -84,6 +88,7 @@ class Control(Protocol):
         *,
         stop_ids: Collection[int] = (),
         beside: Sequence[Collection[int]] | None = None,
+        progress: Evaluating | None = None,
     ) -> ControlText:
         """Continues a prompt greedily.
 
@@ -92,6 +97,7 @@ class Control(Protocol):
             count: most tokens.
             stop_ids: tokens that end the text and are not part of it. Text ends at the engine's own.
             beside: the other engine's continuation, as `greedy.Greedy` takes it.
+            progress: hears of the prompt as it is evaluated, where the engine lets one see it.
         """
         ...
 

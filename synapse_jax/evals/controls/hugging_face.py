@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 
 from synapse_jax.errors import InputError
-from synapse_jax.evals.controls.control import ControlScores, ControlText, Evaluated, nll_and_greedy
+from synapse_jax.evals.controls.control import (
+    ControlScores,
+    ControlText,
+    Evaluated,
+    Evaluating,
+    nll_and_greedy,
+)
 from synapse_jax.evals.controls.greedy import Greedy
 from synapse_jax.evals.score import Protocol
 from synapse_jax.io.quoting import shown_path
@@ -84,11 +90,14 @@ class Transformers:
         *,
         stop_ids: Collection[int] = (),
         beside: Sequence[Collection[int]] | None = None,
+        progress: Evaluating | None = None,
     ) -> ControlText:
         """See `Control`."""
         cache, seen, logits_TV = None, [], None
         for first in range(0, len(ids), BATCH):
             logits_TV, cache = self._forward(ids[first : first + BATCH], cache, seen)
+            if progress is not None:
+                progress(len(seen))
         evaluated, new = self._evaluated(cache, seen), Greedy(count, stop_ids, beside)
         while not new.is_done:
             assert logits_TV is not None

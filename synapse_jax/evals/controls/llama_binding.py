@@ -10,7 +10,13 @@ from typing import Any
 import numpy as np
 
 from synapse_jax.errors import InputError, RunError
-from synapse_jax.evals.controls.control import ControlScores, ControlText, Evaluated, nll_and_greedy
+from synapse_jax.evals.controls.control import (
+    ControlScores,
+    ControlText,
+    Evaluated,
+    Evaluating,
+    nll_and_greedy,
+)
 from synapse_jax.evals.controls.greedy import Greedy
 from synapse_jax.evals.score import Protocol
 from synapse_jax.io.quoting import shown_path
@@ -106,6 +112,7 @@ class LlamaBinding:
         *,
         stop_ids: Collection[int] = (),
         beside: Sequence[Collection[int]] | None = None,
+        progress: Evaluating | None = None,
     ) -> ControlText:
         """See `Control`."""
         self._api.llama_memory_clear(self._memory, True)
@@ -116,6 +123,8 @@ class LlamaBinding:
             last = np.arange(first, first + len(tokens)) == len(ids) - 1
             logits_RV = self._decode(tokens, first, last)
             seen += self._handed_over(len(tokens))
+            if progress is not None:
+                progress(len(seen))
         evaluated, new = self._evaluated(seen), Greedy(count, stop_ids, beside)
         while not new.is_done:
             assert logits_RV is not None

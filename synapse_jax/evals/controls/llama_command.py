@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from synapse_jax.errors import InputError, RunError
-from synapse_jax.evals.controls.control import ControlScores, ControlText, Evaluated
+from synapse_jax.evals.controls.control import ControlScores, ControlText, Evaluated, Evaluating
 from synapse_jax.evals.score import Protocol
 from synapse_jax.io.quoting import quote
 
@@ -106,6 +106,7 @@ class LlamaCommand:
         *,
         stop_ids: Collection[int] = (),
         beside: Sequence[Collection[int]] | None = None,
+        progress: Evaluating | None = None,
     ) -> ControlText:
         """See `Control`; for llama-completion, which gives text and no tokens, and stops where it will."""
         with tempfile.TemporaryDirectory() as folder:

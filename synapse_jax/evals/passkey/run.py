@@ -10,7 +10,7 @@ from typing import Any
 
 from synapse_jax.errors import InputError, RunError
 from synapse_jax.evals.controls.answer import answer_beside
-from synapse_jax.evals.controls.control import Control
+from synapse_jax.evals.controls.control import Control, Evaluating
 from synapse_jax.evals.passkey.fixture import PasskeyPrompt
 from synapse_jax.evals.planned_checkpoint import PlannedCheckpoint
 from synapse_jax.evals.tasks.answers import judge_number
@@ -66,6 +66,7 @@ def with_control(
     tokenizer: Tokenizer,
     count: int,
     vocab_size: int,
+    progress: Evaluating | None = None,
 ) -> dict[str, Any]:
     """A prompt's part of the result with a control's answer beside ours.
 
@@ -76,6 +77,7 @@ def with_control(
         tokenizer: the model's.
         count: most tokens of an answer.
         vocab_size: V of the model.
+        progress: called with how many of the prompt's positions the control has evaluated.
 
     Raises:
         InputError: the control evaluated other tokens than the prompt, or has another vocabulary.
@@ -89,6 +91,7 @@ def with_control(
         stopped=run["finish_reason"] == "stop",
         stop_ids=tokenizer.stop_ids,
         vocab_size=vocab_size,
+        progress=progress,
     )
     seconds = time.perf_counter() - started
     reason, text = "stop" if found.stopped else "length", tokenizer.decode(found.token_ids)
