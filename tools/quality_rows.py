@@ -71,6 +71,14 @@ def pages_row(select: str, budget: int) -> Row:
     return Row(f"{SMOL}-pages-{select}-{budget}", "quality", SMOL, 4096, (*flags, policy))
 
 
+def cache_row(policy: str) -> Row:
+    """The needles at 4,096 with a policy that keeps 1,792 keys a layer at the end, for prompt and answer."""
+    name = policy.partition(":")[0]
+    return Row(
+        f"{SMOL}-{name}-1792", "quality", SMOL, 4096, (*case_flags(4096, NEEDLES), f"--attention={policy}")
+    )
+
+
 def passkey_row(model: str, length: int, depths: str = DEPTHS, form: str = "plain") -> Row:
     """Pass keys of one length."""
     name = f"{model}-passkey-{length}" + ("" if form == "plain" else f"-{form}")
@@ -100,6 +108,7 @@ ROWS = (
     *(quality_row(model, length) for length in LENGTHS[:2] for model in (SMOL, GEMMA)),
     Row(f"{SMOL}-pages-dense", "quality", SMOL, 4096, case_flags(4096)),
     *(pages_row(select, budget) for budget in (512, 2048, 1024, 256) for select in ("bound", "random")),
+    *(cache_row(policy) for policy in ("compressed:window=1024,block=4", "window:1792")),
     *(passkey_row(model, 4096) for model in (SMOL, GEMMA)),
     *(passkey_row(model, 8192, form="llama.cpp") for model in (SMOL, GEMMA)),
     *(quality_row(model, length) for length in LENGTHS[2:] for model in (GEMMA, SMOL)),
@@ -111,6 +120,7 @@ ROWS = (
     control_row(GEMMA, 32768, case_flags(32768, depths="0.1")),
     control_row(SMOL, 16384, case_flags(16384, depths="0.5")),
     control_row(SMOL, 16384, case_flags(16384, TASKS[1:2], "0.1"), "-multikey"),
+    control_row(SMOL, 32768, case_flags(32768, TASKS[1:2], "0.9")),
     speed_row(GEMMA, 40960),
     passkey_row(GEMMA, 40960, "0.5"),
     speed_row(GEMMA, 131072),
