@@ -1,11 +1,12 @@
-"""The forward pass of a TINY model written out in numpy: no cache, no blocks, and in float64 no rounding."""
+"""The forward pass written out in numpy: no cache, no blocks, and in float64 no rounding."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from synapse_jax.spec.model import ModelSpec
 from tests.tiny import Tiny, tiny_weights
 
 
@@ -13,6 +14,26 @@ def float64_logits(tiny: Tiny, ids: Sequence[int], **policy: int) -> np.ndarray:
     """Logits at every position, float64 [T, V]."""
     weights = {name: array.astype(np.float64) for name, array in tiny_weights(tiny).items()}
     return forward(tiny, weights, ids, **policy)
+
+
+def float64_nll(spec: ModelSpec, weights: Mapping[str, np.ndarray], ids: Sequence[int]) -> np.ndarray:
+    """NLL of each token but the first, float64 [T - 1], of a llama without RoPE scaling."""
+    sizes = Tiny(
+        layers=spec.layers,
+        width=spec.width,
+        query_heads=spec.query_heads,
+        kv_heads=spec.kv_heads,
+        head_size=spec.head_size,
+        ffn_width=spec.ffn_width,
+        vocab=spec.vocab_size,
+        context=spec.trained_context,
+        rope_base=spec.rope_base,
+        norm_epsilon=spec.norm_epsilon,
+        tied="head" not in weights,
+    )
+    logits = forward(sizes, {name: w.astype(np.float64) for name, w in weights.items()}, ids)
+    logits -= logits.max(-1, keepdims=True)
+    return np.log(np.exp(logits).sum(-1))[:-1] - logits[np.arange(len(ids) - 1), list(ids[1:])]
 
 
 def forward(

@@ -28,8 +28,7 @@ from synapse_jax.train.cached import corpus_vocabulary  # noqa: E402
 from synapse_jax.train.export import write_gguf  # noqa: E402
 from synapse_jax.train.python_sources import python_sources  # noqa: E402
 from synapse_jax.train.trained import TrainedDecoder  # noqa: E402
-from tests.float64_forward import forward  # noqa: E402
-from tests.tiny import Tiny  # noqa: E402
+from tests.float64_forward import float64_nll  # noqa: E402
 
 NAME = "synapse-python-3m"
 TEXT = "synapse_jax/io/wheels.py"
@@ -59,7 +58,7 @@ def main() -> None:
         (scores,) = control.score(ids, Protocol(TOKENS, score_last=TOKENS - 1))
         check_identity(ids, scores.evaluated, control.name)
         control.close()
-        digest, exact = model.sha256(), float64_nll(decoder, ids)
+        digest, exact = model.sha256(), float64_nll(model.spec, weights, ids.tolist())
     worst = float(np.abs(scores.nll - exact).max())
     print(f"largest difference {worst:.2e}, of the means {abs(scores.nll.mean() - exact.mean()):.2e}")
     if not worst <= TOLERANCE:
@@ -79,26 +78,6 @@ def main() -> None:
     }
     path = ROOT / "tests" / "golden" / "own_model.json"
     path.write_text(json.dumps(golden, separators=(",", ":")) + "\n")
-
-
-def float64_nll(decoder: TrainedDecoder, ids: np.ndarray) -> np.ndarray:
-    """NLL of each token but the first, by an evaluation without rounding."""
-    spec = decoder.spec
-    sizes = Tiny(
-        layers=spec.layers,
-        width=spec.width,
-        query_heads=spec.query_heads,
-        kv_heads=spec.kv_heads,
-        head_size=spec.head_size,
-        ffn_width=spec.ffn_width,
-        vocab=spec.vocab_size,
-        context=spec.trained_context,
-        rope_base=spec.rope_base,
-        norm_epsilon=spec.norm_epsilon,
-    )
-    logits = forward(sizes, {name: w.astype(np.float64) for name, w in decoder.weights.items()}, ids.tolist())
-    logits -= logits.max(-1, keepdims=True)
-    return np.log(np.exp(logits).sum(-1))[:-1] - logits[np.arange(len(ids) - 1), ids[1:]]
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from synapse_jax.io.text_file import drop_trailing_newline, read_text
 from synapse_jax.runtime.session import Session
 from synapse_jax.spec.runtime import RuntimeProfile
 from synapse_jax.spec.sampling import Sampling
+from tests.float64_forward import float64_nll
 from tools.corpus import corpus_path
 
 
@@ -43,9 +44,16 @@ def test_steps_of_any_size_give_the_same_bits(f32, text_ids):
     for rows in (32, 64):
         steps = f32.score(ids, rows=rows)
         assert np.array_equal(steps.nll, whole.nll) and np.array_equal(steps.greedy, whole.greedy)
-    one = f32.score(ids[:256], rows=1)
-    assert np.abs(one.nll - whole.nll[:255]).max() <= 1e-4
-    assert np.array_equal(one.greedy, whole.greedy[:255])
+
+
+def test_one_row_and_many_rows_are_both_near_float64(smol, f32, text_ids):
+    """They add in other orders; how far apart they are depends on the CPU (BUILD.md, Rows and bits)."""
+    ids = text_ids[:128]
+    exact = float64_nll(smol.spec, {name: smol.read_weight(name) for name in smol.weight_names()}, ids)
+    scores = [f32.score(ids, rows=rows) for rows in (1, 128)]
+    for error in (np.abs(s.nll - exact) for s in scores):
+        assert error.mean() <= 2e-5 and error.max() <= 2e-4
+    assert np.array_equal(scores[0].greedy, scores[1].greedy)
 
 
 def test_bf16_tracks_f32(f32, bf16, text_ids):
